@@ -418,7 +418,13 @@ ngx_http_once_put_headers(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     ngx_str_set(&name, "Once-Body");
-    ngx_str_set(&value, "omitted");
+
+    if (response->body_omitted == ONCE_BODY_ERASED) {
+        ngx_str_set(&value, "erased");
+
+    } else {
+        ngx_str_set(&value, "omitted");
+    }
 
     return ngx_http_once_headers_push(&r->headers_out.headers, &name, &value)
            ? NGX_OK : NGX_ERROR;

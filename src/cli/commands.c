@@ -15,6 +15,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_keys_settle,
     &once__cli_keys_release,
     &once__cli_keys_purge,
+    &once__cli_keys_erase,
     &once__cli_keys_export,
     &once__cli_audit_list,
     &once__cli_audit_verify,

@@ -16,6 +16,7 @@ extern const once__cli_command_t once__cli_keys_show;
 extern const once__cli_command_t once__cli_keys_settle;
 extern const once__cli_command_t once__cli_keys_release;
 extern const once__cli_command_t once__cli_keys_purge;
+extern const once__cli_command_t once__cli_keys_erase;
 extern const once__cli_command_t once__cli_keys_export;
 extern const once__cli_command_t once__cli_audit_list;
 extern const once__cli_command_t once__cli_audit_verify;

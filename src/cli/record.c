@@ -147,6 +147,9 @@ int once__cli_record_json(const once_record_t *record, unsigned parts, once__cli
     once__cli_json_text(json, "state", once_state_name(once_record_state(record)));
     once__cli_json_bool(json, "stuck", once__cli_record_stuck(record));
     once__cli_json_bytes(json, "key", once_record_key(record));
+    if (once_record_is_erased(record)) {
+        once__cli_json_bool(json, "erased", 1);
+    }
     once__cli_json_hex(json, "scope_hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
     once__cli_json_bytes(json, "description", once_record_description(record));
     once__cli_json_bytes(json, "holder", once_record_holder(record));
@@ -259,7 +262,9 @@ static int text_response(const once_record_t *record, unsigned parts)
         return code;
     }
     printf("%-12s %d, %s\n", "response", response.status,
-           response.body_omitted ? "its body was not stored" : "with this body and these headers:");
+           response.body_omitted == ONCE_BODY_ERASED ? "erased"
+           : response.body_omitted                   ? "its body was not stored"
+                                                     : "with this body and these headers:");
     if (!response.body_omitted) {
         field("  body", once__cli_size(response.body.len).text);
     }
@@ -276,6 +281,15 @@ static void text_failure(const once_record_t *record)
     }
 }
 
+static void field_key(const once_record_t *record)
+{
+    if (once_record_is_erased(record)) {
+        field("key", "(erased)");
+    } else {
+        field_bytes("key", once_record_key(record));
+    }
+}
+
 int once__cli_record_text(const once_record_t *record, unsigned parts)
 {
     char token[ONCE_TOKEN_SIZE];
@@ -285,7 +299,7 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
     field_known("cause", once_record_cause(record));
     field_known("what", once_record_description(record));
     field_known("holder", once_record_holder(record));
-    field_bytes("key", once_record_key(record));
+    field_key(record);
     field_hex("scope hash", once_record_scope_hash(record), ONCE_SCOPE_HASH_SIZE);
     if (once_record_subject(record) != NULL) {
         field_hex("subject hash", once_record_subject(record), ONCE_SUBJECT_SIZE);
@@ -311,7 +325,7 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
 void once__cli_record_brief(const once_record_t *record)
 {
     field_hex("record", once_record_id(record), ONCE_ID_SIZE);
-    field_bytes("key", once_record_key(record));
+    field_key(record);
     text_state(record);
     field_known("cause", once_record_cause(record));
     field_known("what", once_record_description(record));

@@ -1,10 +1,13 @@
 """The HTTP contract of the gateway: what the backend receives, what a replay repeats, and what of a body is kept."""
+import itertools
+import json
 import os
 import re
+import subprocess
 
 import pytest
 
-from harness import expect
+from harness import environment, expect
 from harness.upstream import answer, slow
 from harness.wait import Gate
 
@@ -120,6 +123,33 @@ def check_omitted(gw, body, status=201, headers=()):
         assert response.header("Content-Length", "0") == "0"
     assert gw.store.show("k")["response"]["body_omitted"] is True
     assert gw.upstream.count("k") == 1
+
+
+def test_erased(gateway):
+    """The operation stays done, and its status is all that a client can still be told. The worker lets go of what it wrote with its
+    next request; an idle one does so when it reaps."""
+    gw = gateway("once_subject $http_x_person;")
+    gw.upstream.default = answer(201, [("X-Own", "CANARY-header")], b"CANARY-body")
+    person = [("X-Person", "CANARY-person")]
+    expect.first(gw.post("CANARY-key", headers=person), 201)
+    words = ["keys", "erase", gw.store.url, "--subject", "CANARY-person", "--note", "asked for", "--yes", "--json"]
+    with subprocess.Popen([environment.ONCE, *words], stdout=subprocess.PIPE) as erase:
+        for number in itertools.count():
+            if erase.poll() is not None:
+                break
+            gw.post(f"other-{number}")
+        told = json.loads(erase.stdout.read())
+    assert (told["erased"], told["segments_left"]) == (1, 0), told
+    for _ in range(2):
+        response = gw.post("CANARY-key", headers=person)
+        assert (response.status, response.body) == (201, b""), response
+        assert response.header("Once-Body") == "erased"
+        assert response.header("Idempotent-Replayed") == "true"
+        assert "X-Own" not in response.headers
+    assert gw.post("CANARY-key", body=b"other", headers=person).status == 422
+    assert gw.upstream.count("CANARY-key") == 1
+    record, = [record for record in gw.store.records() if "erased" in record]
+    assert record["key"] == "" and record["status"] == 201, record
 
 
 def test_store_body_off(gateway):

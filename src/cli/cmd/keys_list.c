@@ -105,7 +105,9 @@ static int collect(listing_t *listing, const once_record_t *record)
     row->what = escaped(once_record_description(record), wide ? 0 : TEXT_WIDTH);
     row->cause = escaped(once_record_cause(record), wide ? 0 : TEXT_WIDTH);
     row->holder = escaped(once_record_holder(record), 0);
-    row->key = escaped(once_record_key(record), wide ? 0 : KEY_WIDTH);
+    row->key = escaped(once_record_is_erased(record) ? (once_slice_t){"(erased)", 8}
+                                                     : once_record_key(record),
+                       wide ? 0 : KEY_WIDTH);
     if (row->what == NULL || row->cause == NULL || row->holder == NULL || row->key == NULL) {
         free_row(row);
         return -1;

@@ -40,7 +40,9 @@ static int write_body(const settings_t *set, const once_record_t *record)
         return once__cli_store_failed("read the response", error);
     }
     if (response.body_omitted) {
-        once__cli_say("the body was not stored, only the status and the headers");
+        once__cli_say(response.body_omitted == ONCE_BODY_ERASED
+                          ? "the response was erased, all but its status"
+                          : "the body was not stored, only the status and the headers");
         return ONCE__CLI_NOT_FOUND;
     }
     fwrite(response.body.data, 1, response.body.len, stdout);
