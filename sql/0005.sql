@@ -36,6 +36,8 @@ CREATE TABLE once.dictionaries (
     bytes bytea NOT NULL, -- of responses
     about bytea NOT NULL, -- of descriptions
     retired boolean NOT NULL DEFAULT false, -- nothing more is packed with it: it has what was erased
+    touched_bytes integer[] NOT NULL DEFAULT '{}', -- where `bytes` have something that an erased record had, from 1
+    touched_about integer[] NOT NULL DEFAULT '{}',
     name bytea NOT NULL GENERATED ALWAYS AS (set_byte(decode('00', 'hex'), 0, number::integer) || substr(sha256(bytes || about), 1, 4)) STORED
 );
 

@@ -14,7 +14,7 @@ BEGIN
             ('once_application', ARRAY['version', 'claim', 'complete', 'release', 'doubt', 'renew', 'checkpoint', 'resume',
                                        'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list',
-                                   'store_secrets_load', 'store_secrets_swap', 'store_dictionary', 'store_scrub',
+                                   'store_secrets_load', 'store_secrets_swap', 'store_dictionary',
                                    'about_description', 'about_holder', 'about_text', 'stats', 'size', 'expiry', 'reap',
                                    'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_read',
                                    'trace', 'derive']),
@@ -25,7 +25,7 @@ BEGIN
                                    'about_holder', 'about_text']),
             -- Decides unknown records, purges and erases. Has no secrets, so that it cannot claim.
             ('once_operator', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'store_scan', 'store_get', 'store_apply',
-                                    'settle', 'purge', 'erase', 'sweep', 'sweep_inbox', 'get', 'outbox_lag', 'about_description',
+                                    'settle', 'purge', 'erase', 'get', 'outbox_lag', 'about_description',
                                     'about_holder', 'about_text', 'store_dictionary', 'store_scrub', 'audit_add', 'audit_read', 'trace', 'derive'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role

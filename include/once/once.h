@@ -512,7 +512,7 @@ ONCE_API ONCE_MUST_CHECK int once_record_purge(once_t *once, const char *token, 
  * Erases the texts of a completed or failed record: key, description, holder, subject, cause, note, and the headers and body of the
  * response. The outcome stays: a completed operation is not run again, and a replay has the status and no more. Refused for a
  * pending or unknown record, and if the record is no longer under the claim that `token` names; to erase twice is done twice. What
- * stays is the id, the fingerprint and the hash of the scope, which are keyed hashes. ONCE_E_UNSUPPORTED if the store cannot.
+ * stays is the id, the fingerprint and the hash of the scope, which are keyed hashes.
  */
 ONCE_API ONCE_MUST_CHECK int once_record_erase(once_t *once, const char *token, once_cb cb,
                                                void *data);
@@ -558,11 +558,12 @@ ONCE_API ONCE_MUST_CHECK int once_store_reap(once_t *once, uint64_t limit, once_
 ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
 /*
- * Clears away what erased records have left in the files of a local store: segments of the log with their earlier texts, which are
+ * Clears away what erased records have left in the store. In a local store: segments of the log with their earlier texts, which are
  * written anew without them. One step of about a second; once_answer_count says how many segments are left, and once_answer_damaged
  * how many of them are damaged and wait for once fsck. Call it until nothing is left: other processes that use the store let go of
- * their segments when they next write, or reap. What a process that was killed left to do is found again. With other stores there
- * is nothing left to do.
+ * their segments when they next write, or reap. In PostgreSQL and Redis: dictionaries that have what was erased and too few records
+ * still say; records that need one are stored anew without it, which reads all of them. There the count is not 0 if open
+ * transactions, or records that keep changing, were in the way. What a process that was killed left to do is found again.
  */
 ONCE_API ONCE_MUST_CHECK int once_store_scrub(once_t *once, once_cb cb, void *data);
 

@@ -305,9 +305,7 @@ static int submit_bare(once_t *once, once__event_t *event, const char *token, on
     if (code != ONCE_OK) {
         return code;
     }
-    if (event->kind == ONCE__ERASE && !once->store->vt->erases) {
-        code = ONCE_E_UNSUPPORTED;
-    } else if (token == NULL || once__token_read(token, id, &event->claim) != 0) {
+    if (token == NULL || once__token_read(token, id, &event->claim) != 0) {
         code = ONCE_E_INVALID;
     } else {
         code = submit_event(once, event, id, &none, NULL, once__slice(NULL, 0), cb, data);

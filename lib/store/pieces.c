@@ -175,7 +175,8 @@ size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out, size_t room
     return used;
 }
 
-int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len)
+int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len,
+                      const uint8_t *touched)
 {
     words_t words;
     size_t good = 0; /* up to there */
@@ -189,7 +190,7 @@ int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t
             place_of(&words, once__get64(bytes + at))->count >= ONCE__PIECES_LEAST) {
             good = at + WORD;
         }
-        have = at < good || bytes[at] == 0;
+        have = at < good || bytes[at] == 0 || (touched != NULL && !touched[at]);
     }
     free(words.table);
     return have;

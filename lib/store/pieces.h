@@ -30,8 +30,12 @@ int once__pieces_enough(const once__pieces_t *pieces);
 /* One of the samples; `pieces->lens` has its length. */
 const uint8_t *once__pieces_sample(const once__pieces_t *pieces, unsigned i);
 
-/* Is every byte of a dictionary, but for gaps, in eight bytes that ONCE__PIECES_LEAST samples have? 1, 0, or -1: out of memory. */
-int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len);
+/*
+ * Is every byte of a dictionary, but for gaps, in eight bytes that ONCE__PIECES_LEAST samples have? 1, 0, or -1: out of memory.
+ * Only those bytes count at whose place `touched` is not 0; NULL: all do.
+ */
+int once__pieces_have(const once__pieces_t *pieces, const uint8_t *bytes, size_t len,
+                      const uint8_t *touched);
 
 /* The dictionary, in `out` of `room` bytes. Returns its length; 0: nothing is common, or memory is short. */
 size_t once__pieces_take(const once__pieces_t *pieces, uint8_t *out, size_t room);

@@ -109,7 +109,6 @@ typedef struct once__store_config {
 
 typedef struct once__store_vt {
     const char *scheme;
-    int erases; /* ONCE__ERASE is known; 0: the api layer answers ONCE_E_UNSUPPORTED */
     int scrubs; /* what an erased record was is not gone at once: see once_store_scrub */
     /* When a handle reaps for the first time; 0: when its own interval is over. */
     uint64_t reap_first_ms;

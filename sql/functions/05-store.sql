@@ -231,6 +231,9 @@ BEGIN
         RETURN NEXT v_refused;
         RETURN;
     END IF;
+    IF once._event_erase() = ANY (p_event) THEN
+        PERFORM once._touch_dictionaries(p_id);
+    END IF;
     IF once._event_complete() = ANY (p_event) THEN
         RETURN QUERY
         WITH held AS MATERIALIZED (

@@ -2,8 +2,8 @@
 
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Whether a dictionary has a byte that belongs to no eight bytes which at least 8 of the samples have. Zeros are gaps.
-CREATE OR REPLACE FUNCTION once._is_stale(p_dictionary bytea, p_samples bytea[]) RETURNS boolean
+-- Whether one of these places of a dictionary belongs to no eight bytes that at least 8 of the samples have. Zeros are gaps.
+CREATE OR REPLACE FUNCTION once._is_stale(p_dictionary bytea, p_places integer[], p_samples bytea[]) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET jit = off SET work_mem = '32MB'
 AS $$
 BEGIN
@@ -14,14 +14,48 @@ BEGIN
                   FROM unnest(p_samples) WITH ORDINALITY AS s (bytes, n), generate_series(1, length(s.bytes) - 7) AS i) AS w
             GROUP BY w.word HAVING count(*) >= 8
         )
-        SELECT i FROM generate_series(1, length(p_dictionary)) AS i WHERE get_byte(p_dictionary, i - 1) <> 0
+        SELECT i FROM unnest(p_places) AS i WHERE get_byte(p_dictionary, i - 1) <> 0
         EXCEPT
         SELECT i + n FROM generate_series(1, length(p_dictionary) - 7) AS i, generate_series(0, 7) AS n
         WHERE substr(p_dictionary, i, 8) IN (SELECT c.word FROM common c));
 END
 $$;
 
--- Takes dictionaries out of use that have what too few of the records still say. Ids are hashes: records that follow one another
+-- Where a dictionary has eight bytes in common with one of the texts.
+CREATE OR REPLACE FUNCTION once._places_of(p_dictionary bytea, p_texts bytea[]) RETURNS integer[]
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_hashjoin = on -- which once.store_apply has off
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT DISTINCT i + n FROM generate_series(1, length(p_dictionary) - 7) AS i, generate_series(0, 7) AS n
+        WHERE substr(p_dictionary, i, 8) IN (SELECT substr(t.bytes, j, 8) FROM unnest(p_texts) AS t (bytes),
+                                                    generate_series(1, length(t.bytes) - 7) AS j));
+END
+$$;
+
+-- Notes which places of the dictionaries have what these records say, before they are erased.
+CREATE OR REPLACE FUNCTION once._touch_dictionaries(p_id bytea[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_payloads bytea[];
+    v_abouts bytea[];
+BEGIN
+    SELECT array_agg(CASE k.kind WHEN once._payload_response() THEN once._payload_for(k.kind, k.payload, NULL) ELSE '' END),
+           array_agg(once._about_for(k.about, NULL))
+    INTO v_payloads, v_abouts
+    FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
+    WHERE k.kind <> once._payload_erased();
+    UPDATE once.dictionaries d
+    SET touched_bytes = ARRAY(SELECT unnest(d.touched_bytes) UNION SELECT unnest(n.bytes)),
+        touched_about = ARRAY(SELECT unnest(d.touched_about) UNION SELECT unnest(n.about))
+    FROM (SELECT c.number, once._places_of(c.bytes, v_payloads) AS bytes, once._places_of(c.about, v_abouts) AS about
+          FROM once.dictionaries c) AS n
+    WHERE d.number = n.number AND NOT (n.bytes <@ d.touched_bytes AND n.about <@ d.touched_about);
+END
+$$;
+
+-- Takes dictionaries out of use that have what was erased and too few of the records still say. Ids are hashes: records that follow one another
 -- have nothing else in common, and 512 of them are a sample of all.
 CREATE OR REPLACE FUNCTION once._retire_dictionaries() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -39,7 +73,10 @@ BEGIN
           LIMIT 512) AS s
     WHERE s.kind = once._payload_response();
     UPDATE once.dictionaries d SET retired = true
-    WHERE NOT d.retired AND (once._is_stale(d.bytes, v_payloads) OR once._is_stale(d.about, v_abouts));
+    WHERE NOT d.retired AND (once._is_stale(d.bytes, d.touched_bytes, v_payloads)
+                             OR once._is_stale(d.about, d.touched_about, v_abouts));
+    UPDATE once.dictionaries d SET touched_bytes = '{}', touched_about = '{}'
+    WHERE NOT d.retired AND NOT (d.touched_bytes = '{}' AND d.touched_about = '{}');
 END
 $$;
 

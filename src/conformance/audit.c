@@ -127,7 +127,6 @@ static void audit_erase(once__test_t *t)
     const char *by = name_for(t, 1);
     entries_t *trail;
 
-    once__peer_needs_erase(b);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     act_as(t, b, by);
     EXPECT(ONCE_OUTCOME_REFUSED, once__peer_erase(b, a->token));

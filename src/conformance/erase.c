@@ -42,7 +42,6 @@ static void erase_completed(once__test_t *t)
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
     once__facts_t before, after;
 
-    once__peer_needs_erase(b);
     erased.status = 202;
     erased.body_omitted = ONCE_BODY_ERASED;
     other.target = "/elsewhere";
@@ -74,7 +73,6 @@ static void erase_failed(once__test_t *t)
     once_response_t response = made_response();
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    once__peer_needs_erase(b);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &full));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "ada was away"));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_erase(b, a->token));
@@ -105,7 +103,6 @@ static void erase_touched(once__test_t *t)
     once__asked_t ask = {.key = "k"}, brief = {.key = "brief"};
     once__peer_t *a = once__peer_open(t, "");
 
-    once__peer_needs_erase(a);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "perhaps it acted"));
     once__test_wait(t, 2);
@@ -132,7 +129,6 @@ static void erase_undecided(once__test_t *t)
     once__asked_t ask = full, brief = {.key = "lease over", .policy = SHORT "recover=hold"};
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    once__peer_needs_erase(b);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     STAYS(ONCE_OUTCOME_REFUSED, once__peer_erase(b, a->token), b, &ask);
     EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(a));
@@ -151,7 +147,6 @@ static void erase_moved_on(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
 
-    once__peer_needs_erase(b);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &full));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "not now"));
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &full));
@@ -185,7 +180,6 @@ static void erase_listed(once__test_t *t)
     uint8_t subject[ONCE_SUBJECT_SIZE], hash[ONCE_SCOPE_HASH_SIZE];
     once__peer_t *a = once__peer_open(t, "");
 
-    once__peer_needs_erase(a);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &full));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, NULL));
     EXPECT(ONCE_OK, once_subject_hash_of(a->once, once__text("ada"), subject));

@@ -362,13 +362,6 @@ int once__peer_erase(once__peer_t *peer, const char *token)
     return told(peer, code, answer);
 }
 
-void once__peer_needs_erase(once__peer_t *peer)
-{
-    if (once_record_erase_sync(peer->once, NULL, NULL) == ONCE_E_UNSUPPORTED) {
-        once__test_not_applicable(peer->test, "this store cannot erase");
-    }
-}
-
 /* ---------------------------------------------------------------------------------------------------------- looking */
 
 const once_record_t *once__peer_record(const once__peer_t *peer)

@@ -147,8 +147,6 @@ int once__peer_settle(once__peer_t *peer, const char *token, const once_response
                       int force);
 int once__peer_purge(once__peer_t *peer, const char *token, int force);
 int once__peer_erase(once__peer_t *peer, const char *token);
-/* Not applicable where the store cannot erase. */
-void once__peer_needs_erase(once__peer_t *peer);
 
 /* Of the record that the last call gave; the test fails when there was none. */
 once_state_t once__peer_state(const once__peer_t *peer);

@@ -193,7 +193,6 @@ static void door_abandon(once__store_t *store)
 
 static const once__store_vt_t door_vt = {
     .scheme = "broken",
-    .erases = 1,
     .submit = door_submit,
     .dispatch = door_dispatch,
     .close = door_close,

@@ -88,6 +88,27 @@ static void nothing_in_common_gives_none(void **state)
     once__pieces_free(&pieces);
 }
 
+/* Of a dictionary that was made of others: what these samples have is vouched for, and what was not touched need not be. */
+static void a_dictionary_is_judged(void **state)
+{
+    static const char text[] = "{\"object\":\"charge\",\0\0\0\"name\":\"canary\"}";
+    uint8_t touched[sizeof(text)] = {0};
+    once__pieces_t pieces = {.wanted = ONCE__PIECES_MOST};
+
+    offer_all(&pieces, 0);
+    assert_int_equal(pieces.count, ONCE__PIECES_MOST);
+    assert_int_equal(once__pieces_have(&pieces, (const uint8_t *)text, 19, NULL), 1);
+    assert_int_equal(once__pieces_have(&pieces, (const uint8_t *)text, 22, NULL), 1); /* a gap */
+    assert_int_equal(once__pieces_have(&pieces, (const uint8_t *)text, sizeof(text) - 1, NULL), 0);
+    memset(touched, 1, 22);
+    assert_int_equal(once__pieces_have(&pieces, (const uint8_t *)text, sizeof(text) - 1, touched),
+                     1);
+    touched[32] = 1;
+    assert_int_equal(once__pieces_have(&pieces, (const uint8_t *)text, sizeof(text) - 1, touched),
+                     0);
+    once__pieces_free(&pieces);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +116,7 @@ int main(void)
         cmocka_unit_test(what_few_have_is_not),
         cmocka_unit_test(samples_are_counted_not_places),
         cmocka_unit_test(nothing_in_common_gives_none),
+        cmocka_unit_test(a_dictionary_is_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -278,6 +278,40 @@ static void records_are_shorter_with_it_and_unread_without(void **state)
     assert_int_equal(dictionaries.candidate_len, 0);
 }
 
+/* Retired, it is read and not written with; gone, it is not put back. */
+static void a_retired_dictionary_is_only_read(void **state)
+{
+    once__record_t record = completed();
+    uint8_t list[2 * (ONCE__REDIS_ENTRY_SIZE + ONCE__REDIS_DICTIONARY_MAX)], bytes[4096];
+    char text[512];
+    size_t plain, packed, len;
+
+    record.payload.data = (const uint8_t *)text;
+    record.payload.len = response(text, 77777);
+    plain = pack(bytes, sizeof(bytes), &record);
+    fill();
+    once__redis_dictionaries_judge(&dictionaries);
+    len = dictionaries.candidate_len;
+    memcpy(list, dictionaries.candidate, len);
+    assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), 0);
+    packed = pack(bytes, sizeof(bytes), &record);
+    assert_true(packed < plain);
+    list[1] |= 0x80;
+    assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, len), 0);
+    assert_null(once__redis_dictionary_held(&dictionaries));
+    assert_int_equal(dictionaries.candidate_len, 0);
+    assert_int_equal(once__redis_unpack(&record, &dictionaries, bytes, packed), ONCE_OK);
+    assert_true(dictionaries.met_retired);
+    fill();
+    once__redis_dictionaries_judge(&dictionaries);
+    assert_int_equal(dictionaries.candidate_len, 0); /* the same again */
+    memcpy(list, "\0\x80", 2);
+    assert_int_equal(once__redis_dictionaries_read(&dictionaries, list, ONCE__REDIS_ENTRY_SIZE), 0);
+    assert_int_equal(dictionaries.count, 0);
+    assert_int_equal(dictionaries.candidate_len, 0);
+    assert_int_equal(once__redis_unpack(&record, &dictionaries, bytes, packed), ONCE_E_NOT_FOUND);
+}
+
 static int fresh(void **state)
 {
     once__redis_dictionaries_free(&dictionaries);
@@ -294,6 +328,7 @@ int main(void)
         cmocka_unit_test_setup(an_earlier_version_sees_a_newer_schema, fresh),
         cmocka_unit_test_setup(schema_1_is_read, fresh),
         cmocka_unit_test_setup(a_dictionary_has_what_many_have, fresh),
+        cmocka_unit_test_setup(a_retired_dictionary_is_only_read, fresh),
         cmocka_unit_test_setup_teardown(records_are_shorter_with_it_and_unread_without, fresh,
                                         fresh),
     };

@@ -373,7 +373,6 @@ static void local_abandon(once__store_t *store)
 
 const once__store_vt_t once__local_store = {
     .scheme = "local",
-    .erases = 1,
     .scrubs = 1,
     .check = local_check,
     .open = local_open,

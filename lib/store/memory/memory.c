@@ -194,7 +194,6 @@ static void memory_abandon(once__store_t *store)
 
 const once__store_vt_t once__memory_store = {
     .scheme = "memory",
-    .erases = 1,
     .check = memory_check,
     .open = memory_open,
     .submit = memory_submit,

@@ -271,7 +271,7 @@ static void read_scan(const PGresult *result, once__op_t *op, once__postgres_pac
     op->cursor.end = once__pg_int(result, last, AT_OUTCOME) == 2;
 }
 
-/* The dictionaries are done when there is nothing to go on with. While records or transactions are in the way it is tried again. */
+/* It is done when there is nothing to go on with. While records or transactions are in the way it is tried again, for a while. */
 static void read_scrub(const PGresult *result, once__op_t *op)
 {
     uint8_t *cursor = op->cursor.bytes, after[16], *tries = cursor + ONCE__POSTGRES_CURSOR_TRIES;
@@ -288,16 +288,17 @@ static void read_scrub(const PGresult *result, once__op_t *op)
     memcpy(cursor + ONCE__POSTGRES_CURSOR_AFTER, after, sizeof(after));
     once__put64(cursor + ONCE__POSTGRES_CURSOR_STILL, (uint64_t)once__pg_int(result, 0, 1));
     cursor[ONCE__POSTGRES_CURSOR_BEGUN] = 1;
-    op->error = *tries < TRIES_MAX ? ONCE__POSTGRES_UNANSWERED : ONCE_E_UNAVAILABLE;
+    op->count = *tries >= TRIES_MAX; /* something is left */
+    op->error = op->count == 0 ? ONCE__POSTGRES_UNANSWERED : ONCE_OK;
 }
 
-/* Until there is no more to do: the rest of the records, then the messages, then the dictionaries. */
+/* Until there is no more to do: the rest of the records, then the messages. */
 static void read_reap(const PGresult *result, once__op_t *op)
 {
     uint8_t *table = &op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE];
     int is_more;
 
-    if (op->thorough && *table == TABLES - 1) {
+    if (op->scrub) {
         read_scrub(result, op);
         return;
     }

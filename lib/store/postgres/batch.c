@@ -197,5 +197,9 @@ void once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *infl
             !is_refused[once__postgres_statement_of(op)]) {
             once__postgres_answer_absent(op);
         }
+        if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->error == ONCE_OK &&
+            op->outcome == ONCE_OUTCOME_RUN) {
+            once__postgres_packing_granted(batch->packing, op->about);
+        }
     }
 }

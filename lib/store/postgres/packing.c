@@ -82,11 +82,16 @@ once_slice_t once__postgres_pack_about(once__postgres_packing_t *packing, once_s
     if (about.len < ABOUT_LEAST || about.len > ONCE__ABOUT_MAX) {
         return about;
     }
-    if (packing->is_sampling) {
-        once__pieces_offer(&packing->abouts, about.data, about.len, EVERY);
-    }
     return pack(packing->known[packing->number].about, packing->number, packing->about_bytes,
                 about);
+}
+
+/* A sample if it was stored. What was only asked is none: a claim that is refused may name what was erased. */
+void once__postgres_packing_granted(once__postgres_packing_t *packing, once_slice_t about)
+{
+    if (packing->is_sampling && about.len >= ABOUT_LEAST && about.len <= ONCE__ABOUT_MAX) {
+        once__pieces_offer(&packing->abouts, about.data, about.len, EVERY);
+    }
 }
 
 /* Samples are wanted if the dictionary, after some payloads, has not made half of them; each time after a longer pause. */

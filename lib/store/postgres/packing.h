@@ -49,6 +49,9 @@ once_slice_t once__postgres_pack_about(once__postgres_packing_t *packing, once_s
 once_slice_t once__postgres_pack_payload(once__postgres_packing_t *packing,
                                          const once__payload_t *payload);
 
+/* A claim with this description was granted. */
+void once__postgres_packing_granted(once__postgres_packing_t *packing, once_slice_t about);
+
 /* The record as it was, from one with a row's key, description and payload. A description that is damaged is left out. ONCE_OK,
    ONCE_E_CORRUPT. */
 int once__postgres_unpack(once__postgres_packing_t *packing, once__record_t *record);

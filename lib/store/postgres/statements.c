@@ -304,7 +304,7 @@ static uint64_t reap_limit(const once__op_t *op)
     return left < REAP_STEP ? left : REAP_STEP;
 }
 
-/* What is erased, or has expired, goes from the dictionaries as well. */
+/* What is erased goes from the dictionaries as well. */
 static int send_scrub(PGconn *conn, once__pg_params_t *params, const uint8_t *cursor)
 {
     char after[ONCE_UUID_SIZE] = "";
@@ -320,16 +320,16 @@ static int send_scrub(PGconn *conn, once__pg_params_t *params, const uint8_t *cu
                                   params, 1);
 }
 
-/* A handle's own reaping takes a turn of the schedule; an explicit one goes through all tables. */
+/* A handle's own reaping takes a turn of the schedule; an explicit one goes through both tables. */
 static int send_reap(PGconn *conn, once__pg_params_t *params, const once__op_t *op)
 {
+    if (op->scrub) {
+        return send_scrub(conn, params, op->cursor.bytes);
+    }
     if (!op->thorough) {
         return once__pg_put_statement(
             conn, "SELECT removed, pause_ms, behind_ms, messages_behind_ms FROM once.reap_turn()",
             params, 1);
-    }
-    if (op->cursor.bytes[ONCE__POSTGRES_CURSOR_TABLE] == 2) {
-        return send_scrub(conn, params, op->cursor.bytes);
     }
     once__pg_param_int(params, ONCE__PG_INT8, once__get64(op->cursor.bytes), 8);
     once__pg_param_int(params, ONCE__PG_INT8, reap_limit(op), 8);

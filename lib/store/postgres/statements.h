@@ -24,8 +24,8 @@ typedef enum once__postgres_statement {
 #define ONCE__POSTGRES_UNANSWERED 1
 
 /*
- * The cursor of a reaping: the next page (8 bytes), of which table (0: records, 1: messages, 2: dictionaries). For the last: how
- * many steps have got nowhere, whether it has begun, after which id it goes on (16 bytes), and what the pass has met (8 bytes).
+ * The cursor of a reaping: the next page (8 bytes), and of which table (0: records, 1: messages). Of a scrubbing: how many steps
+ * have got nowhere, whether it has begun, after which id it goes on (16 bytes), and what the pass has met (8 bytes).
  */
 #define ONCE__POSTGRES_CURSOR_TABLE 8
 #define ONCE__POSTGRES_CURSOR_TRIES 9

@@ -130,7 +130,7 @@ static int postgres_is_away(const once__store_t *store)
 
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
-    .erases = 1,
+    .scrubs = 1,
     .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
     .open = postgres_open,
@@ -144,7 +144,7 @@ const once__store_vt_t once__postgres_store = {
 
 const once__store_vt_t once__postgresql_store = {
     .scheme = "postgresql",
-    .erases = 1,
+    .scrubs = 1,
     .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
     .open = postgresql_open,

@@ -436,6 +436,27 @@ static int keep_record(once__op_t *op, once__redis_dictionaries_t *dictionaries,
     return 0;
 }
 
+/* The record as it was: the caller gets its head, which has not changed, and the dictionaries what they have of its texts. */
+static int read_erased(once__op_t *op, once__redis_dictionaries_t *dictionaries,
+                       const redisReply *bytes)
+{
+    once__record_t record = {.key = NULL};
+    int code =
+        once__redis_unpack(&record, dictionaries, (const uint8_t *)bytes->str, (size_t)bytes->len);
+
+    dictionaries->has_erased = 1;
+    dictionaries->is_unsure |= code != ONCE_OK || record.payload.kind == ONCE__PAYLOAD_ERASED;
+    if (code == ONCE_OK) {
+        once__redis_dictionaries_touch(dictionaries, record.payload.data, record.payload.len);
+        once__redis_dictionaries_touch(dictionaries, record.about.data, record.about.len);
+    } else {
+        code = once__redis_unpack_head(&record, (const uint8_t *)bytes->str, (size_t)bytes->len);
+    }
+    op->head = record.head;
+    op->error = code == ONCE_E_CORRUPT ? code : ONCE_OK;
+    return 0;
+}
+
 /* A head alone: the answer to a change, or a record without payload. */
 static int is_head(const redisReply *bytes)
 {
@@ -454,6 +475,9 @@ static int read_event(once__op_t *op, once__redis_dictionaries_t *dictionaries,
 
     if (bytes->len == 0) {
         return granted || op->outcome == ONCE_OUTCOME_REPLAY ? -1 : 0; /* there is none */
+    }
+    if (op->event.kind == ONCE__ERASE && op->outcome == ONCE_OUTCOME_DONE) {
+        return read_erased(op, dictionaries, bytes);
     }
     if (is_change || is_head(bytes)) {
         code = bytes->len == ONCE__REDIS_HEAD_SIZE

@@ -80,6 +80,7 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
         dictionaries->missing = id;
         return ONCE_E_NOT_FOUND;
     }
+    dictionaries->met_retired |= dictionary->is_retired;
     return once__dictionary_unpack(dictionary->coder, out, *out_len, input.at,
                                    (size_t)(input.end - input.at)) == 0
                ? ONCE_OK
@@ -123,7 +124,8 @@ static int open_dictionary(once__redis_dictionary_t *dictionary, const uint8_t *
     dictionary->id = once__crc32c(0, bytes, len);
     dictionary->place = 0;
     dictionary->is_retired = 0;
-    dictionary->bytes = malloc(len);
+    dictionary->bytes = calloc(2, len);
+    dictionary->touched = dictionary->bytes + len;
     dictionary->coder = once__dictionary_open(bytes, len, 1);
     if (dictionary->bytes == NULL || dictionary->coder == NULL) {
         free(dictionary->bytes);
@@ -149,6 +151,19 @@ static void set_candidate(once__redis_dictionaries_t *dictionaries,
     once__put32(entry + 2, dictionary->id);
     memcpy(entry + ONCE__REDIS_ENTRY_SIZE, dictionary->bytes, dictionary->len);
     dictionaries->candidate_len = ONCE__REDIS_ENTRY_SIZE + dictionary->len;
+}
+
+void once__redis_dictionaries_touch(once__redis_dictionaries_t *dictionaries, const void *data,
+                                    size_t len)
+{
+    for (unsigned i = 0; i < dictionaries->count; i++) {
+        once__redis_dictionary_t *one = &dictionaries->known[i];
+        for (size_t at = 0; at + 8 <= one->len; at++) {
+            if (len >= 8 && memmem(data, len, one->bytes + at, 8) != NULL) {
+                memset(one->touched + at, 1, 8);
+            }
+        }
+    }
 }
 
 /* A store that failed over may have lost the current one: it is added again. */

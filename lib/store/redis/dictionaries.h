@@ -28,6 +28,7 @@ typedef struct once__redis_dictionary {
     uint16_t len;
     uint8_t is_retired; /* then its place is 0 */
     uint8_t *bytes;
+    uint8_t *touched; /* behind them, for each: a record had it that this program erased */
     once__dictionary_t *coder;
 } once__redis_dictionary_t;
 
@@ -38,6 +39,9 @@ typedef struct once__redis_dictionaries {
     size_t list_len;  /* of the list that was read last */
     unsigned current; /* the one to compress with, + 1; 0: none */
     uint32_t missing; /* the one that unpacking lacked last */
+    int met_retired;  /* set when unpacking needed one that is retired */
+    int has_erased;   /* this program has erased records */
+    int is_unsure;    /* and not seen the text of one of them: it may have touched anything */
     once__pieces_t samples;
 
     uint8_t candidate[ONCE__REDIS_ENTRY_SIZE +
@@ -81,6 +85,10 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
 int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
                                    size_t len);
 void once__redis_dictionaries_judge(once__redis_dictionaries_t *dictionaries);
+
+/* Notes where dictionaries have something in common with a text that is erased. */
+void once__redis_dictionaries_touch(once__redis_dictionaries_t *dictionaries, const void *data,
+                                    size_t len);
 
 /* The one with this id; NULL: it is not known. */
 const once__redis_dictionary_t *

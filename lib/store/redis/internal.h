@@ -159,7 +159,13 @@ void once__redis_doubt(once__redis_t *redis);      /* the store refused a dictio
 void once__redis_learn_turn(once__redis_t *redis); /* asks for what is wanted */
 
 /* scan.c: scan, stats and reap */
+#define ONCE__REDIS_PATTERN_MAX (2 * ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
 void once__redis_scan(once__redis_t *redis, once__op_t *op);
+void once__redis_pattern(const char *prefix,
+                         char out[ONCE__REDIS_PATTERN_MAX]); /* of the keys of records, for SCAN */
 void once__redis_scan_close(once__redis_t *redis);
+
+/* scrub.c: what erased records have left in the dictionaries */
+void once__redis_scrub(once__redis_t *redis, once__op_t *op);
 
 #endif

@@ -25,7 +25,8 @@
 --
 -- The answer is {outcome, now, bytes}; outcome -1: this is not a record. The bytes are the whole record if it has a payload that
 -- the caller does not know yet, else its first 122: envelope, secret, scope, fingerprint, ttl. A change that was just made has a
--- shorter answer: such 122 bytes alone, in which the time of the change is now. The answer to a first claim is the time alone.
+-- shorter answer: such 122 bytes alone, in which the time of the change is now. The answer to a first claim is the time alone,
+-- that to an erasure has the record as it was.
 --
 -- Records of schema 1, from versions before 0.2, are taken for what they would be in schema 2, and are stored as that when they
 -- change.
@@ -207,10 +208,11 @@ local function decide(key, given, more)
     elseif event == 'erase' then
       -- Key, description, cause and payload go, and nothing else changes: what is erased decides as before.
       if mine and not open then
+        local old = record
         record = pack(ENVELOPE, MAGIC, schema, state, recover, flags, form - form % 128 + form % 16 + ERASED, status, epoch,
           lease_ms, claim, lease_until, changed, expires, created) .. sub(record, 65, form < 128 and 116 or 122) .. '\0\0\0\0'
         redis.call('SET', key, record, 'KEEPTTL')
-        return {DONE, now, record}
+        return {DONE, now, old}
       end
       waits, outcome = false, newer and BUSY or REFUSED
     else

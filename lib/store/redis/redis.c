@@ -86,11 +86,6 @@ static void redis_submit(once__store_t *store, once__op_t *op)
         once__redis_refuse(redis, op, ONCE_E_CLOSED);
         return;
     }
-    if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM) {
-        once__redis_learn(redis, op->about.data, op->about.len);
-    } else if (op->kind == ONCE__OP_EVENT && once__dictionary_fits(&op->payload)) {
-        once__redis_learn(redis, op->payload.data, op->payload.len);
-    }
     once__oplist_add(&redis->queue, op);
     redis->collected++;
     /* WAIT is sent once a turn: the connection takes no other command meanwhile. */
@@ -263,7 +258,7 @@ static int redis_is_away(const once__store_t *store)
     }                                                                                              \
     const once__store_vt_t once__##name##_store = {                                                \
         .scheme = (text),                                                                          \
-        .erases = 1,                                                                               \
+        .scrubs = 1,                                                                               \
         .check = redis_check,                                                                      \
         .open = name##_open,                                                                       \
         .submit = redis_submit,                                                                    \

@@ -101,8 +101,21 @@ static void assert_request_state(const request_t *request)
 
 /* ---------------------------------------------------------------------------------------------------------- answering */
 
+/* What was stored is a sample. What was only asked is not: a claim that is refused may name what was erased. */
+static void learn(once__redis_t *redis, const once__op_t *op)
+{
+    if (op->event.kind == ONCE__CLAIM && op->outcome == ONCE_OUTCOME_RUN) {
+        once__redis_learn(redis, op->about.data, op->about.len);
+    } else if (op->outcome == ONCE_OUTCOME_DONE && once__dictionary_fits(&op->payload)) {
+        once__redis_learn(redis, op->payload.data, op->payload.len);
+    }
+}
+
 void once__redis_answer(once__redis_t *redis, once__op_t *op, int error)
 {
+    if (op->kind == ONCE__OP_EVENT && error == ONCE_OK) {
+        learn(redis, op);
+    }
     op->error = error;
     once__oplist_add(&redis->answers, op);
     once__loop_wake(redis->loop);

@@ -13,11 +13,10 @@
 #include "base/bytes.h"
 #include "store/redis/handshake.h"
 
-#define PAGE_KEYS   500  /* roughly, if no records are kept in memory */
-#define REAP_KEYS   1000 /* each time the programs' own reaper runs */
-#define ROUNDS_MAX  10
-#define PASSES_MAX  16
-#define PATTERN_MAX (2 * ONCE__REDIS_PREFIX_MAX + ONCE__REDIS_NAME_LEN + 1)
+#define PAGE_KEYS  500  /* roughly, if no records are kept in memory */
+#define REAP_KEYS  1000 /* each time the programs' own reaper runs */
+#define ROUNDS_MAX 10
+#define PASSES_MAX 16
 
 /* One step of an operation. */
 typedef struct scan {
@@ -499,7 +498,7 @@ static void listed(once__redis_call_t *call, const redisReply *reply)
 }
 
 /* The prefix, escaped, and then as many characters as the name of a record has. */
-static void write_pattern(const char *prefix, char out[PATTERN_MAX])
+void once__redis_pattern(const char *prefix, char out[ONCE__REDIS_PATTERN_MAX])
 {
     for (; *prefix != '\0'; prefix++) {
         if (strchr("*?[]^\\", *prefix) != NULL) {
@@ -516,7 +515,7 @@ static void begin_page(scan_t *scan)
     once__redis_t *redis = scan->redis;
     once__op_t *op = scan->op;
     once__redis_command_t command = {.argc = 0};
-    char pattern[PATTERN_MAX];
+    char pattern[ONCE__REDIS_PATTERN_MAX];
     int code;
 
     scan->node = once__redis_holder(redis, scan->pass->node, &code);
@@ -532,7 +531,7 @@ static void begin_page(scan_t *scan)
         }
         return;
     }
-    write_pattern(redis->settings.prefix, pattern);
+    once__redis_pattern(redis->settings.prefix, pattern);
     once__redis_add_text(&command, "SCAN");
     once__redis_add_number(&command, scan->pass->position);
     once__redis_add_text(&command, "MATCH");
@@ -550,9 +549,14 @@ static void begin_page(scan_t *scan)
 
 void once__redis_scan(once__redis_t *redis, once__op_t *op)
 {
-    scan_t *scan = calloc(1, sizeof(*scan));
+    scan_t *scan;
     int code = ONCE_E_NOMEM;
 
+    if (op->scrub) {
+        once__redis_scrub(redis, op);
+        return;
+    }
+    scan = calloc(1, sizeof(*scan));
     op->record = NULL;
     op->records = NULL;
     op->count = 0;

@@ -42,6 +42,7 @@ void once__redis_scripts_load(once__redis_texts_t texts)
     load(&texts[ONCE__REDIS_CHANGE], file("record.lua"));
     load(&texts[ONCE__REDIS_SECRETS], file("secrets.lua"));
     load(&texts[ONCE__REDIS_DICTIONARIES], file("dictionaries.lua"));
+    load(&texts[ONCE__REDIS_REPLACE], file("replace.lua"));
     load(&texts[ONCE__REDIS_AUDIT_READ], without_flags("audit.lua"));
     load(&texts[ONCE__REDIS_AUDIT_ADD], file("audit.lua"));
 }

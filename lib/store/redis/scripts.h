@@ -11,6 +11,7 @@ typedef enum once__redis_script {
     ONCE__REDIS_CHANGE,       /* record.lua: every other event */
     ONCE__REDIS_SECRETS,      /* secrets.lua */
     ONCE__REDIS_DICTIONARIES, /* dictionaries.lua */
+    ONCE__REDIS_REPLACE,      /* replace.lua */
     ONCE__REDIS_AUDIT_READ,   /* audit.lua without its first line */
     ONCE__REDIS_AUDIT_ADD,    /* audit.lua */
     ONCE__REDIS_SCRIPT_COUNT

@@ -300,10 +300,12 @@ static int clear_away(once_t *once, const settings_t *set, tally_t *tally)
                       "--repair, then run once keys erase --finish",
                       tally->damaged);
     } else if (tally->left > 0) {
-        once__cli_say("%" PRIu64
-                      " segments of the log may still have texts: other processes are using "
-                      "them, and let go when they next write or reap. Run once keys erase --finish",
-                      tally->left);
+        once__cli_say(
+            "%" PRIu64
+            " segments of the log, or dictionaries, may still have texts: other processes "
+            "are using them, and let go when they next write or reap. Run once keys "
+            "erase --finish",
+            tally->left);
     }
     return tally->left > 0 ? ONCE__CLI_NO : ONCE__CLI_OK;
 }
