@@ -103,11 +103,12 @@ size_t once__service_log_line(char data[ONCE__SERVICE_LOG_LINE], const char *pro
                               once__service_log_level_t level, const char *message,
                               const once__service_field_t *fields)
 {
-    line_t line = {data, 0};
+    line_t line = {.len = 0};
     once__service_field_t first[] = {once__service_field_text("level", names[level]),
                                      once__service_field_text("program", program),
                                      once__service_field_text("message", message)};
 
+    line.data = data;
     put_time(&line);
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         put_member(&line, &first[i]);

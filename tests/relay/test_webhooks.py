@@ -145,6 +145,7 @@ def test_the_endpoint_goes_away_and_comes_back(database, relay):
     events = [database.emit(f"k{i}", i) for i in range(30)]
     one.until_said("the destination is unavailable")
     until(lambda: one.get("/health")[0] == 503, "it is said at /health, too")
+    assert one.get("/ready") == (503, "not working\n")
     second = Endpoint(port=first.port)
     database.until_empty()
     assert sorted(r.headers["ce-id"] for r in second.requests) == sorted(events) and database.dead() == []
