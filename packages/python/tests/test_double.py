@@ -118,6 +118,22 @@ def test_cancelled():
     assert reached == [[("t", "k-1")]] and memory.open == {}
 
 
+@pytest.mark.parametrize("size, expected", [("2", b"{}"), (None, b"{} and more"), ("0", b"")])
+def test_wsgi_bodies(size, expected):
+    """With a length, and in chunks, of which the server knows the end."""
+    import io
+
+    def app(environ, start_response):
+        start_response("201 Created", [("X-A", "caf\u00c3\u00a9")])
+        return [environ["wsgi.input"].read(), once.current().request.body]
+
+    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "HTTP_IDEMPOTENCY_KEY": "k", "wsgi.input": io.BytesIO(b"{} and more"),
+               "wsgi.input_terminated": True, **({"CONTENT_LENGTH": size} if size else {})}
+    guarded, told = once.WSGIMiddleware(app, once.idempotent(Memory(), scope="t")), []
+    assert b"".join(guarded(environ, lambda *args: told.append(args))) == expected * 2
+    assert told[0][0] == "201 Created" and ("X-A", "caf\u00c3\u00a9") in told[0][1]
+
+
 def test_interrupted():
     memory = Memory()
     app = flask.Flask(__name__)

@@ -276,10 +276,10 @@ class WSGIMiddleware:
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         if not self.match(Request.of(environ)):
             return self.app(environ, start_response)  # type: ignore[no-any-return]
-        size = int(environ.get("CONTENT_LENGTH") or 0)
-        if size > BODY_LIMIT:
+        size = int(environ.get("CONTENT_LENGTH") or (BODY_LIMIT + 1 if environ.get("wsgi.input_terminated") else 0))
+        body = environ["once.body"] = environ["wsgi.input"].read(min(size, BODY_LIMIT + 1))
+        if len(body) > BODY_LIMIT:
             return self.send(Response.json({"error": "the body is too large"}, 413), start_response)
-        body = environ["once.body"] = environ["wsgi.input"].read(size)
 
         async def produce(operation: AsyncOperation) -> Response:
             made: Response = await attempt(operation, lambda: self.collect({**environ, "wsgi.input": io.BytesIO(body)}))
