@@ -216,11 +216,11 @@ static void destinations(void **state)
     once_close(open_store(place.url), -1);
 
     assert_int_equal(mkdir(copy.path, 0755), 0);
-    assert_refused(&place, &copy, ONCE__CLI_USAGE, "is open to others, and the copy holds secrets");
+    assert_refused(&place, &copy, ONCE__CLI_USAGE, "is open to others; chmod 700 it");
     assert_int_equal(chmod(copy.path, 0700), 0);
     snprintf(path, sizeof(path), "%s/mine", copy.path);
     write_text(path, "x");
-    assert_refused(&place, &copy, ONCE__CLI_USAGE, "is not empty; name a directory");
+    assert_refused(&place, &copy, ONCE__CLI_USAGE, "not empty; name another place");
     assert_int_equal(count_names(copy.path), 1);
     assert_int_equal(unlink(path), 0);
     r = backup(&place, &copy);

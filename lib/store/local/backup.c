@@ -29,9 +29,8 @@
 
 typedef struct copy {
     const char *path; /* of the copy */
-    int fd, segments_fd;
-    int made; /* the directory did not exist before */
-    once__directory_t from;
+    int made;         /* the directory did not exist before */
+    once__directory_t from, to;
     once__image_t image;
     const once_local_backup_options_t *options;
     once_local_backup_report_t report;
@@ -59,62 +58,39 @@ void once__local_remove_tree(int directory_fd, const char *name)
     (void)unlinkat(directory_fd, name, AT_REMOVEDIR);
 }
 
+/* As a store that is new: the same is asked of owner and mode. */
 static int open_destination(copy_t *copy)
 {
-    uint8_t store_id[ONCE__STORE_ID_SIZE];
-    once__format_t format;
+    once__directory_config_t config = {.path = copy->path, .any_filesystem = 1};
+    once__log_config_t *log = &copy->to.log;
     struct stat st;
-    int is_used;
+    int code, made = stat(copy->path, &st) != 0;
 
-    copy->made = mkdir(copy->path, 0700) == 0;
-    if (!copy->made && errno == ENOENT) {
-        return once__fail(copy->err, ONCE_E_CONFIG,
-                          "cannot make %.120s: the directory above it does not exist", copy->path);
+    code = once__directory_start(&copy->to, &config, ONCE__START_MAKE, copy->err);
+    copy->made = made && copy->to.fd >= 0;
+    if (code != ONCE_OK) {
+        return code;
     }
-    if (!copy->made && errno != EEXIST) {
-        return fail(copy, "cannot make");
+    memcpy(log->store_id, copy->from.log.store_id, ONCE__STORE_ID_SIZE);
+    if (mkdirat(copy->to.fd, "segments", 0700) != 0) {
+        return errno != EEXIST ? fail(copy, "cannot write to")
+                               : once__local_fail(copy->err, ONCE_E_CONFIG, "", copy->path,
+                                                  " is not empty; name another place");
     }
-    copy->fd = open(copy->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (copy->fd < 0) {
-        return fail(copy, "cannot open");
-    }
-    format = once__format_read(copy->fd, store_id);
-    if (format == ONCE__FORMAT_UNREADABLE || fstat(copy->fd, &st) != 0) {
-        return fail(copy, "cannot read");
-    }
-    is_used = format != ONCE__FORMAT_NONE;
-    if (!is_used && (st.st_uid != geteuid() || (st.st_mode & 077) != 0)) {
-        return once__fail(copy->err, ONCE_E_CONFIG,
-                          "%.120s is open to others, and the copy holds secrets; chmod 700 it, or "
-                          "name a directory that does not exist yet",
-                          copy->path);
-    }
-    if (!is_used && mkdirat(copy->fd, "segments", 0700) != 0) {
-        if (errno != EEXIST) {
-            return fail(copy, "cannot write to");
-        }
-        is_used = 1;
-    }
-    if (is_used) {
-        return once__fail(copy->err, ONCE_E_CONFIG,
-                          "%.120s is not empty; name a directory that does not exist yet",
-                          copy->path);
-    }
-    copy->segments_fd = openat(copy->fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return copy->segments_fd < 0 ? fail(copy, "cannot write to") : ONCE_OK;
+    log->segments_fd = openat(copy->to.fd, "segments", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return log->segments_fd < 0 ? fail(copy, "cannot write to") : ONCE_OK;
 }
 
-static void close_destination(const copy_t *copy, int ok)
+static void close_destination(copy_t *copy, int ok)
 {
-    once__close(copy->segments_fd);
-    if (!ok && copy->segments_fd >= 0) {
+    if (!ok && copy->to.log.segments_fd >= 0) {
         static const char *const names[] = {"format", "format.new", "secrets", "audit"};
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-            (void)unlinkat(copy->fd, names[i], 0);
+            (void)unlinkat(copy->to.fd, names[i], 0);
         }
-        once__local_remove_tree(copy->fd, "segments");
+        once__local_remove_tree(copy->to.fd, "segments");
     }
-    once__close(copy->fd);
+    once__directory_abandon(&copy->to);
     if (!ok && copy->made) {
         (void)rmdir(copy->path);
     }
@@ -163,7 +139,8 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
         end = damaged || walk.kind == ONCE__WALK_FRAME ? walk.end : end;
     }
     once__segment_name(name, number);
-    written = once__local_write_segment(&once__real_disk, copy->segments_fd, name, image, end);
+    written =
+        once__local_write_segment(&once__real_disk, copy->to.log.segments_fd, name, image, end);
     if (written < 0) {
         return fail(copy, "cannot write to");
     }
@@ -174,7 +151,6 @@ static int copy_segment(copy_t *copy, uint64_t number, uint64_t mark)
 
 static int copy_segments(copy_t *copy)
 {
-    once__log_config_t to = copy->from.log;
     once__manifest_t manifest = {0};
     int code = once__manifest_read(&manifest, &copy->from.log);
 
@@ -186,10 +162,8 @@ static int copy_segments(copy_t *copy)
             copy->options->progress(i + 1, manifest.live_count, copy->options->data);
         }
     }
-    to.segments_fd = copy->segments_fd;
-    to.disk = &once__real_disk;
-    if (code == ONCE_OK &&
-        once__manifest_write(&to, manifest.live, manifest.live_count, manifest.next) != ONCE_OK) {
+    if (code == ONCE_OK && once__manifest_write(&copy->to.log, manifest.live, manifest.live_count,
+                                                manifest.next) != ONCE_OK) {
         code = fail(copy, "cannot write to");
     }
     once__manifest_free(&manifest);
@@ -223,7 +197,7 @@ static int copy_audit(copy_t *copy)
     if (from < 0) {
         return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read the audit trail for");
     }
-    to = openat(copy->fd, "audit", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    to = openat(copy->to.fd, "audit", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     while (to >= 0) {
         ssize_t len = once__disk_read(&once__real_disk, from, text, sizeof(text), done);
         size_t lines = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
@@ -257,8 +231,8 @@ static int copy_all(copy_t *copy)
     once__segments_unlock(lock);
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     code = code == ONCE_OK ? copy_audit(copy) : code;
-    if (code == ONCE_OK && (fsync(copy->segments_fd) != 0 || fsync(copy->fd) != 0 ||
-                            once__format_write(copy->fd, copy->from.log.store_id) != 0)) {
+    if (code == ONCE_OK && (fsync(copy->to.log.segments_fd) != 0 || fsync(copy->to.fd) != 0 ||
+                            once__format_write(copy->to.fd, copy->from.log.store_id) != 0)) {
         code = fail(copy, "cannot write to");
     }
     return code;
@@ -271,8 +245,6 @@ int once_local_backup(const char *url, const char *destination,
     once_error_t why = {0};
     once_local_backup_options_t options = ONCE_LOCAL_BACKUP_OPTIONS_INIT;
     copy_t copy = {.path = destination,
-                   .fd = -1,
-                   .segments_fd = -1,
                    .options = &options,
                    .report = ONCE_LOCAL_BACKUP_REPORT_INIT,
                    .err = &why};
