@@ -42,10 +42,11 @@ static int find_end(int fd, uint64_t *size, uint64_t *end, uint64_t *last)
     uint64_t from;
     int code;
 
+    *size = all > 0 ? (uint64_t)all : 0;
+    *end = *last = 0;
     if (all < 0) {
         return once__disk_code();
     }
-    *size = (uint64_t)all;
     do {
         char *text;
         from = *size > window ? *size - window : 0;

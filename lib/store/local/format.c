@@ -217,9 +217,6 @@ int once__format_check(once__format_t format, const char *path, once_error_t *er
         [ONCE__FORMAT_DAMAGED] = {ONCE_E_CORRUPT, "/format is damaged; restore it from a backup"},
     };
 
-    if (format == ONCE__FORMAT_NONE || format == ONCE__FORMAT_OURS) {
-        return ONCE_OK;
-    }
     if (format == ONCE__FORMAT_UNREADABLE) {
         return once__local_errno(err, "cannot read the format of", path);
     }
@@ -229,7 +226,9 @@ int once__format_check(once__format_t format, const char *path, once_error_t *er
                           "program that uses it, then: once convert local:%.90s",
                           path, path);
     }
-    return once__local_fail(err, wrong[format].code, "", path, wrong[format].after);
+    return wrong[format].after == NULL
+               ? ONCE_OK
+               : once__local_fail(err, wrong[format].code, "", path, wrong[format].after);
 }
 
 int once__format_keep(int fd)
