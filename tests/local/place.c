@@ -96,7 +96,7 @@ unsigned place_count(const char *store, const char *folder, const char *suffix)
 static int open_over(once__url_t *url, const once__disk_t *disk, once_t **handle, once_error_t *err)
 {
     once_options_t options;
-    once__store_config_t config = {.path = url->path, .timeout_ms = 5000, .url = url};
+    once__store_config_t config = {.path = url->path, .url = url};
     once__store_t *store;
     int code;
 
@@ -105,6 +105,7 @@ static int open_over(once__url_t *url, const once__disk_t *disk, once_t **handle
     if (code != ONCE_OK) {
         return code;
     }
+    config.timeout_ms = options.store_timeout_ms;
     config.loop = once__loop_new(&once__real_env, &code);
     assert_non_null(config.loop);
     code = once__local_open(&config, disk != NULL ? disk : &once__real_disk, &store, err);

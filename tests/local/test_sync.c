@@ -442,6 +442,35 @@ static void test_relaxed_claims_do_not_wait(void **state)
     wait_seen(the.once, &seen);
 }
 
+/* A disk that stands still is told. What was asked for takes place when it goes on, or not at all. */
+static void test_a_stalled_sync_is_told(void **state)
+{
+    seen_t begun = {0}, ended = {0}, behind = {0};
+    once_claim_t *held;
+    told_t told;
+
+    start("renew=off&reap=off&store_timeout=500ms");
+    held = claim("before");
+    gate_set(&the.gate, 1);
+    assert_int_equal(finish(held, 0, &ended), ONCE_OK);
+    assert_int_equal(ask_later(the.once, "key", NULL, see, &begun), ONCE_OK);
+    wait_for_gate();
+    assert_int_equal(ask_later(the.once, "other", NULL, see, &behind), ONCE_OK);
+    wait_seen(the.once, &begun);
+    wait_seen(the.once, &ended);
+    wait_seen(the.once, &behind);
+    assert_int_equal(begun.told.error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(ended.told.error, ONCE_E_UNAVAILABLE);
+    assert_int_equal(behind.told.error, ONCE_E_UNAVAILABLE);
+    gate_set(&the.gate, 0);
+    assert_int_equal(get(the.once, "before").state, ONCE_STATE_COMPLETED);
+    do { /* claims that nobody waited for any longer are released */
+        told = ask(the.once, "key", NULL);
+    } while (told.outcome == ONCE_OUTCOME_BUSY);
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    once_claim_drop(told.claim);
+}
+
 /* A host that is in the middle of its answers: what it asks for in the first of them is synced while it stands in a later one. */
 typedef struct still {
     seen_t seen;
@@ -501,6 +530,7 @@ int main(void)
         cmocka_unit_test_teardown(test_a_renewal_does_not_wait, end),
         cmocka_unit_test_teardown(test_a_lease_ends_for_who_stands_still, end),
         cmocka_unit_test_teardown(test_relaxed_claims_do_not_wait, end),
+        cmocka_unit_test_teardown(test_a_stalled_sync_is_told, end),
         cmocka_unit_test_teardown(test_a_host_that_stands_still_holds_up_no_sync, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,6 +105,40 @@ static void glance(once__local_t *local, once__oplist_t *answers)
     (void)pthread_mutex_unlock(&looker->lock);
 }
 
+/* ---------------------------------------------------------------------------------------------- a disk that stands still */
+
+static void watch(once__local_t *local)
+{
+    if (local->watch.slot == 0 && !local->threadless) {
+        local->watched = local->rounds;
+        once__timer_set(local->loop, &local->watch,
+                        once__loop_now(local->loop) + local->timeout_ms / 2 + 1);
+    }
+}
+
+/* If the writer has come to no end since the timer was set, nothing waits for it any longer. */
+static void watch_is_over(once__timer_t *timer)
+{
+    once__local_t *local = (once__local_t *)((char *)timer - offsetof(once__local_t, watch));
+    once__oplist_t begun, waiting;
+
+    once__oplist_init(&begun);
+    once__oplist_init(&waiting);
+    (void)pthread_mutex_lock(&local->lock);
+    if (local->rounds == local->watched) {
+        once__oplist_move(&begun, &local->decided);
+        once__oplist_move(&waiting, &local->queue);
+    }
+    if (local->busy || local->queue.first != NULL) {
+        watch(local);
+    }
+    (void)pthread_mutex_unlock(&local->lock);
+    once__local_doubt(&begun);
+    once__local_refuse(&waiting);
+    once__local_answer(local, &begun);
+    once__local_answer(local, &waiting);
+}
+
 /* -------------------------------------------------------------------------------------------------------------- host */
 
 static void local_submit(once__store_t *store, once__op_t *op)
@@ -134,6 +168,7 @@ static int local_dispatch(once__store_t *store)
             (void)pthread_mutex_lock(&local->lock);
             once__oplist_move(&local->queue, &local->submitted);
             local->more = answers.first != NULL;
+            watch(local);
             (void)pthread_mutex_unlock(&local->lock);
             /* Without the lock, or the writer would wake up only to wait for it. */
             (void)pthread_cond_signal(&local->work);
@@ -244,6 +279,10 @@ static int start(once__local_t *local)
         once__source_set(local->loop, &local->source, local->source.fd, EPOLLIN) != 0) {
         return ONCE_E_IO;
     }
+    if (once__timers_reserve(local->loop) != 0) {
+        return ONCE_E_NOMEM;
+    }
+    local->watch.fire = watch_is_over;
     if (once__spawn(&local->writer, once__local_write, local) != 0) {
         return ONCE_E_NOMEM;
     }
@@ -256,6 +295,10 @@ static int start(once__local_t *local)
 
 static void close_source(once__local_t *local)
 {
+    if (local->watch.fire != NULL) {
+        once__timer_stop(local->loop, &local->watch);
+        once__timers_release(local->loop);
+    }
     if (local->source.fd >= 0) {
         (void)once__source_set(local->loop, &local->source, local->source.fd, 0);
         (void)close(local->source.fd);

@@ -53,6 +53,8 @@ typedef struct once__local {
     once__store_t base;
     once__loop_t *loop;
     once__source_t source; /* the eventfd: answers are there */
+    once__timer_t watch;   /* set while the writer has something to do */
+    uint64_t watched;      /* `rounds` when it was set */
     once__disk_t disk;
     once__directory_t directory;
     uint64_t timeout_ms;
@@ -67,6 +69,9 @@ typedef struct once__local {
     once__oplist_t queue;   /* for the writer */
     once__oplist_t chores;  /* for the maintenance thread: reap, scan, stats */
     once__oplist_t answers; /* for the host */
+    once__oplist_t decided; /* waits for the commit */
+    uint64_t rounds;        /* of the writer, each with a commit */
+    int busy;               /* the writer is in one */
     pthread_cond_t work;    /* the writer's */
     pthread_cond_t upkeep;  /* the maintenance thread's */
     int stop;
@@ -80,7 +85,6 @@ typedef struct once__local {
     once__local_mark_t mark;
     once__oplist_t deferred; /* the lock of their shard is taken */
     once__oplist_t handed;   /* for the maintenance thread, after this batch */
-    once__oplist_t decided;  /* threadless: waits for the commit */
 
     /* The maintenance thread's. */
     pthread_t maintainer;
@@ -97,6 +101,10 @@ void once__local_answer_one(once__local_t *local, once__op_t *op);
 
 /* writer.c: the thread; `data` is the handle. */
 void *once__local_write(void *data);
+
+/* Gives operations up: nothing was applied; or that is not known. */
+void once__local_refuse(once__oplist_t *list);
+void once__local_doubt(once__oplist_t *list);
 
 /* Seals the segment of a log if it is mostly dead: one that is being written is not compacted. */
 void once__local_retire(const once__local_t *local, once__log_t *log);

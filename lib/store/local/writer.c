@@ -31,15 +31,20 @@ void once__local_retire(const once__local_t *local, once__log_t *log)
     }
 }
 
-/* Nothing was applied. */
 static void refuse(once__op_t *op)
 {
     once__op_clear(op);
     op->error = ONCE_E_UNAVAILABLE;
 }
 
-/* After a failed sync it is not known what is on the disk. */
-static void fail_all(once__oplist_t *list)
+void once__local_refuse(once__oplist_t *list)
+{
+    for (once__op_t *op = list->first; op != NULL; op = op->next) {
+        refuse(op);
+    }
+}
+
+void once__local_doubt(once__oplist_t *list)
 {
     for (once__op_t *op = list->first; op != NULL; op = op->next) {
         free(op->record);
@@ -151,14 +156,24 @@ static void decide_batch(once__local_t *local, once__oplist_t *batch, once__opli
     once__local_answer(local, &now);
 }
 
-/* The sync is also for what nothing waits for: until then, other processes take those records for busy. */
-static void commit_batch(once__local_t *local, once__oplist_t *later)
+/*
+ * Syncs, and answers what was decided, unless the host has given it up meanwhile. The sync is also for what nothing waits for:
+ * until then, other processes take those records for busy.
+ */
+static void commit_batch(once__local_t *local)
 {
-    if (once__log_sync(local->records.log) != ONCE_OK) {
-        fail_all(later);
+    int failed = once__log_sync(local->records.log) != ONCE_OK;
+    once__oplist_t later;
+
+    once__oplist_init(&later);
+    (void)pthread_mutex_lock(&local->lock);
+    once__oplist_move(&later, &local->decided);
+    (void)pthread_mutex_unlock(&local->lock);
+    if (failed) { /* it is not known what is on the disk */
+        once__local_doubt(&later);
         note_failure(local);
     }
-    once__local_answer(local, later);
+    once__local_answer(local, &later);
     once__log_renew(local->records.log);
     note_failure(local);
 }
@@ -251,6 +266,7 @@ void *once__local_write(void *data)
         forget = local->forget;
         local->forget = 0;
         until = time_in(MORE_MS);
+        local->busy = 1;
         do {
             once__oplist_move(&batch, &local->queue);
             (void)pthread_mutex_unlock(&local->lock);
@@ -258,18 +274,19 @@ void *once__local_write(void *data)
             (void)pthread_mutex_lock(&local->lock);
             more = wait_for_more(local, &until);
         } while (more);
+        once__oplist_move(&local->decided, &later);
         (void)pthread_mutex_unlock(&local->lock);
-        commit_batch(local, &later);
+        commit_batch(local);
         hand_over(local);
         if (forget) {
             once__reader_forget(local->records.reader);
         }
         (void)pthread_mutex_lock(&local->lock);
+        local->rounds++;
+        local->busy = 0;
     }
     (void)pthread_mutex_unlock(&local->lock);
-    for (once__op_t *op = local->deferred.first; op != NULL; op = op->next) {
-        refuse(op);
-    }
+    once__local_refuse(&local->deferred);
     once__local_answer(local, &local->deferred);
     return NULL;
 }
@@ -288,5 +305,5 @@ void once__local_commit(once__store_t *store)
 {
     once__local_t *local = (once__local_t *)store;
 
-    commit_batch(local, &local->decided);
+    commit_batch(local);
 }
