@@ -1,4 +1,5 @@
 """once ui, started on a store of its own, records to look at, and a client that sends what it is told to."""
+import atexit
 import http.client
 import json
 import os
@@ -89,6 +90,7 @@ class Client:
 class Page:
     def __init__(self, url, *options, **more):
         self.process = subprocess.Popen([ONCE, "ui", url, "--listen", "0", *options], stdout=subprocess.PIPE, text=True, **more)
+        atexit.register(self.process.kill)  # also after a test that failed
         self.address = self.announced()
         self.port = int(re.search(r":(\d+)/", self.address).group(1)) if "127.0.0.1" in self.address else None
 

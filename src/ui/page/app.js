@@ -50,7 +50,7 @@ function time(value) {
 
 function span(ms) {
     if (ms === null || ms === undefined) return '–';
-    if (ms < 1000) return `${Math.round(ms)} ms`;
+    if (ms < 1000) return `${ms < 10 ? Number(ms.toFixed(1)) : Math.round(ms)} ms`;
     const units = [
         ['d', 86400],
         ['h', 3600],
