@@ -82,7 +82,8 @@ function size(bytes) {
 const number = (value) => new Intl.NumberFormat('en-GB', { maximumFractionDigits: value < 10 ? 2 : 0 }).format(value);
 const count = (n, one, many) => `${number(n)} ${n === 1 ? one : many}`;
 const textOf = (record, name) => record[name] ?? (record[`${name}_base64`] ? `(bytes) ${record[`${name}_base64`]}` : '');
-const titleOf = (record) => textOf(record, 'description') || 'An operation without a description';
+const titleOf = (record) =>
+    textOf(record, 'description') || (record.erased ? 'An operation whose texts were erased' : 'An operation without a description');
 const isStuckPending = (record) => record.state === 'pending' && record.stuck;
 
 function chip(record) {
@@ -334,7 +335,7 @@ function decideFailed(records, after) {
 }
 
 function eraseButton(record, after) {
-    if (state.session.role !== 'operate' || (record.state !== 'completed' && record.state !== 'failed')) return null;
+    if (state.session.role !== 'operate' || record.erased || (record.state !== 'completed' && record.state !== 'failed')) return null;
     return el(
         'p',
         {},
@@ -351,7 +352,14 @@ function eraseButton(record, after) {
                             el(
                                 'p',
                                 {},
-                                'Key, description, cause, note, and the headers and body of the response are gone for good. Its outcome stays: it does not run again, and a repeated request gets the status alone.',
+                                'Key, description, cause, note, and the headers and body of the response are gone for good. ' +
+                                    'Its outcome stays: it does not run again, and a repeated request gets the status alone.',
+                            ),
+                            el(
+                                'p',
+                                {},
+                                'The files of a local store may have them until this was run on its machine: ',
+                                el('code', {}, 'once keys erase --finish'),
                             ),
                         ],
                         { text: 'Erase its texts', danger: true },
