@@ -230,7 +230,7 @@ def test_erased():
         with pytest.raises(once.Answered) as caught:
             with once.operation(db, asked, scope="t"):
                 pytest.fail("ran twice")
-    assert caught.value.response.status == 201 and ("Once-Body", "omitted") in caught.value.response.headers
+    assert caught.value.response.status == 201 and ("Once-Body", "erased") in caught.value.response.headers
     assert caught.value.response.body == b""
 
 

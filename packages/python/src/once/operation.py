@@ -47,7 +47,7 @@ def replay(row: Row, marked: bool) -> Answered:
     if stored not in ("plain", "omitted", "erased"):
         return problem("store-unavailable", f"the response is stored in a form that only a gateway reads: {stored}")
     fields = [(name, value) for name, value in json.loads(headers or "[]")]
-    fields += [("Once-Body", "omitted")] if stored != "plain" else []
+    fields += [("Once-Body", stored)] if stored != "plain" else []
     return Answered(Response(status, fields + ([("Idempotent-Replayed", "true")] if marked else []), bytes(body or b"")))
 
 
