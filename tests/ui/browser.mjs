@@ -119,6 +119,15 @@ step('follow one operation: what the client got is shown on demand, and in the z
     await accessible('operation');
 });
 
+step('an id leads to its operation', async () => {
+    const id = page.url().split('/').pop();
+    await page.getByRole('link', { name: 'Operations', exact: true }).click();
+    await page.getByLabel('Key contains, or id').fill(id);
+    await page.getByLabel('Key contains, or id').press('Enter');
+    await page.getByRole('heading', { name: 'Its life' }).waitFor();
+    assert.ok(page.url().endsWith(`#/operation/${id}`));
+});
+
 step('settle an unknown one, by keyboard', async () => {
     await page.getByRole('link', { name: 'Decide' }).click();
     await card('order-2').getByRole('button', { name: 'It took effect…' }).press('Enter');

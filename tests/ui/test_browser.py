@@ -90,5 +90,5 @@ def test_in_a_browser(modules, other, tmp_path):
     done = subprocess.run(["node", os.path.join(HERE, "browser.mjs"), page.address, viewer.address, other, modules, ONCE, store],
                           cwd=modules, capture_output=True, text=True, check=False, timeout=500)
     print(done.stdout, done.stderr)
-    assert done.returncode == 0 and done.stdout.count("ok: ") == 10
+    assert done.returncode == 0 and done.stdout.count("ok: ") == 11
     assert page.close() == 0 and viewer.close() == 0

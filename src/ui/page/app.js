@@ -1,5 +1,5 @@
 // The page of `once ui`. What records say reaches the document as text and as attributes only: nothing is ever parsed as HTML.
-const LOOKS_PATIENCE = 40; // requests that one list goes on by itself, if it finds few
+const LOOKS_PATIENCE = 100; // requests that one list goes on by itself, if it finds few
 const ROWS_WANTED = 50;
 const HISTORY = 150; // points of a plot, one every 2 s
 
@@ -83,7 +83,8 @@ const number = (value) => new Intl.NumberFormat('en-GB', { maximumFractionDigits
 const count = (n, one, many) => `${number(n)} ${n === 1 ? one : many}`;
 const textOf = (record, name) => record[name] ?? (record[`${name}_base64`] ? `(bytes) ${record[`${name}_base64`]}` : '');
 const titleOf = (record) =>
-    textOf(record, 'description') || (record.erased ? 'An operation whose texts were erased' : 'An operation without a description');
+    textOf(record, 'description') ||
+    (record.erased ? 'An operation whose texts were erased' : 'An operation without a description');
 const isStuckPending = (record) => record.state === 'pending' && record.stuck;
 
 function chip(record) {
@@ -335,7 +336,8 @@ function decideFailed(records, after) {
 }
 
 function eraseButton(record, after) {
-    if (state.session.role !== 'operate' || record.erased || (record.state !== 'completed' && record.state !== 'failed')) return null;
+    if (state.session.role !== 'operate' || record.erased || (record.state !== 'completed' && record.state !== 'failed'))
+        return null;
     return el(
         'p',
         {},
@@ -561,7 +563,7 @@ function showDecide(main) {
 
 const FILTERS = [
     ['route', 'Route contains', 'POST /payments'],
-    ['key', 'Key contains', 'order-1'],
+    ['key', 'Key contains, or id', 'order-1'],
     ['scope_hash', 'Scope hash', 'a1b2'],
     ['older', 'Older than', '1h'],
     ['younger', 'Younger than', '1h'],
@@ -587,7 +589,8 @@ function showOperations(main, query) {
                 event.preventDefault();
                 const wanted = new URLSearchParams();
                 for (const [name, value] of new FormData(form)) if (value.trim()) wanted.set(name, value.trim());
-                const hash = `#/operations?${wanted}`;
+                const isId = /^[0-9a-f]{64}$/i.test(wanted.get('key') || '');
+                const hash = isId ? `#/operation/${wanted.get('key')}` : `#/operations?${wanted}`;
                 if (location.hash === hash) route();
                 else location.hash = hash;
             },
