@@ -239,6 +239,17 @@ static void erase(once_t *once, unsigned most, unsigned expected)
     }
 }
 
+/* The oldest one alone. */
+static void erase_first(once_t *once)
+{
+    once_answer_t *answer = begin(once, 1, 0, ONCE_OUTCOME_REPLAY);
+    char token[ONCE_TOKEN_SIZE];
+
+    once_record_token(once_answer_record(answer), token);
+    once_answer_free(answer);
+    assert_int_equal(once_record_erase_sync(once, token, NULL), ONCE_OK);
+}
+
 static uint64_t scrub(once_t *once)
 {
     once_answer_t *answer = NULL;
@@ -420,6 +431,40 @@ static void test_while_another_process_writes(void **state)
     }
 }
 
+static void pick_frame(void *data, uint64_t offset, const once__frame_t *frame)
+{
+    uint64_t *picked = data;
+
+    if (frame->kind == ONCE__FRAME_RECORD && *picked == 0) {
+        *picked = offset + frame->size / 2;
+    }
+}
+
+/* A segment with damage is not written anew. It is counted, so that a person hears of it. */
+static void test_damaged(void **state)
+{
+    time_t until = time(NULL) + PATIENCE_S;
+    uint64_t offset = 0, left, damaged;
+
+    the.one = open_one("&reap=off");
+    make_some(the.one, 0, OTHERS, SECRETS);
+    close_all();
+    assert_true(place_frames(the.store, 1, pick_frame, &offset) > 0);
+    place_flip(the.store, 1, offset * 8);
+    the.one = open_one("&reap=off");
+    erase_first(the.one);
+    do {
+        once_answer_t *answer = NULL;
+        assert_true(time(NULL) < until);
+        assert_int_equal(once_store_scrub_sync(the.one, &answer), ONCE_OK);
+        left = once_answer_count(answer);
+        damaged = once_answer_damaged(answer);
+        once_answer_free(answer);
+    } while (left > damaged);
+    assert_int_equal(damaged, 1);
+    assert_int_equal(search(the.base), (1u << WRITTEN) - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +472,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_killed, start, end),
         cmocka_unit_test_setup_teardown(test_killed_between_records, start, end),
         cmocka_unit_test_setup_teardown(test_while_another_process_writes, start, end),
+        cmocka_unit_test_setup_teardown(test_damaged, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
