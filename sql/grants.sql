@@ -15,18 +15,19 @@ BEGIN
                                        'lock', 'emit', 'accept', 'get', 'recorded', 'derive']),
             ('once_gateway', ARRAY['version', 'store_claim', 'store_apply', 'store_get', 'store_scan', 'store_list',
                                    'store_secrets_load', 'store_secrets_swap', 'store_dictionary',
-                                   'about_description', 'about_holder', 'about_text', 'stats', 'size', 'expiry', 'reap',
-                                   'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_read',
+                                   'about_description', 'about_holder', 'about_text', 'about_attempts', 'stats', 'size', 'expiry',
+                                   'reap', 'reap_turn', 'reap_for', 'sweep', 'sweep_inbox', 'settle', 'purge', 'get', 'audit_read',
                                    'trace', 'derive']),
             ('once_relay', ARRAY['version', 'relay_turn', 'relay_end', 'relay_fetch', 'relay_published', 'relay_dead',
                                  'outbox_lag', 'outbox_list', 'outbox_retry', 'outbox_drop']),
             -- Reads, but sees neither secrets nor responses nor claims.
             ('once_monitor', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'get', 'outbox_lag', 'about_description',
-                                   'about_holder', 'about_text']),
+                                   'about_holder', 'about_text', 'about_attempts']),
             -- Decides unknown records, purges and erases. Has no secrets, so that it cannot claim.
             ('once_operator', ARRAY['version', 'stats', 'size', 'expiry', 'store_list', 'store_scan', 'store_get', 'store_apply',
                                     'settle', 'purge', 'erase', 'get', 'outbox_lag', 'about_description',
-                                    'about_holder', 'about_text', 'store_dictionary', 'store_scrub', 'audit_add', 'audit_read', 'trace', 'derive'])
+                                    'about_holder', 'about_text', 'about_attempts', 'store_dictionary', 'store_scrub',
+                                    'audit_add', 'audit_read', 'trace', 'derive'])
         ) AS needs (role, names)
         JOIN pg_roles r ON r.rolname = needs.role
         JOIN pg_proc p ON p.pronamespace = 'once'::regnamespace AND p.proname = ANY (needs.names)

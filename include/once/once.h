@@ -431,6 +431,32 @@ ONCE_API once_slice_t once_record_note(const once_record_t *record);
 ONCE_API once_slice_t once_record_description(const once_record_t *record);
 ONCE_API once_slice_t once_record_holder(const once_record_t *record);
 ONCE_API once_slice_t once_record_cause(const once_record_t *record);
+
+/* What became of an earlier attempt: of an operation that was granted more than once. */
+typedef struct once_attempt {
+    size_t size; /* set by ONCE_ATTEMPT_INIT */
+    uint32_t epoch;
+    once_state_t state; /* failed, or unknown */
+    uint64_t ended;     /* milliseconds since 1970, UTC, by the store's clock */
+    /* "lease over", or what was given, cut to 40 bytes, and the process; empty if it is not known. */
+    once_slice_t cause, holder;
+} once_attempt_t;
+
+#define ONCE_ATTEMPT_INIT                                                                          \
+    {                                                                                              \
+        sizeof(once_attempt_t), 0, ONCE_STATE_NONE, 0, {0, 0},                                     \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
+    }
+
+/*
+ * The earlier attempt number `n`: 0 is the one before the last, with the epoch of the record less one. ONCE_OK; ONCE_E_NOT_FOUND:
+ * there is none, or it is not kept: the newest eight are at most, fewer if their texts are long; ONCE_E_INVALID. They come with
+ * the cause, and are valid as long as the record.
+ */
+ONCE_API ONCE_MUST_CHECK int once_record_attempt(const once_record_t *record, unsigned n,
+                                                 once_attempt_t *attempt);
 /* ONCE_SUBJECT_SIZE bytes: once_subject_hash_of the subject that was asked for. NULL: none. */
 ONCE_API const uint8_t *once_record_subject(const once_record_t *record);
 /* Time since the first claim, and since the last change. */

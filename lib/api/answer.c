@@ -8,6 +8,7 @@
 #include "api/job.h"
 #include "base/bytes.h"
 #include "core/about.h"
+#include "core/attempts.h"
 #include "core/sized.h"
 #include "core/token.h"
 
@@ -187,13 +188,27 @@ const uint8_t *once_record_subject(const once_record_t *record)
 
 once_slice_t once_record_cause(const once_record_t *record)
 {
+    once_slice_t cause = once__attempts_cause(record->data.cause);
+
     if (record->data.head.flags & ONCE__BY_LEASE) {
         return once__slice_of("lease over");
     }
-    if (record->data.cause.len > 0) {
-        return once__about_is_clean(record->data.cause) ? record->data.cause : once__slice(NULL, 0);
+    if (cause.len > 0) {
+        return once__about_is_clean(cause) ? cause : once__slice(NULL, 0);
     }
     return once_record_note(record);
+}
+
+int once_record_attempt(const once_record_t *record, unsigned n, once_attempt_t *attempt)
+{
+    once_attempt_t read;
+
+    if (once__sized(attempt) < ONCE__ATTEMPT_V1) {
+        return ONCE_E_INVALID;
+    }
+    return once__attempts_read(&read, &record->data, n)
+               ? once__sized_write(attempt, ONCE__ATTEMPT_V1, &read, sizeof(read))
+               : ONCE_E_NOT_FOUND;
 }
 
 uint64_t once_record_age_ms(const once_record_t *record)

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "core/about.h"
+#include "core/attempts.h"
 
 #define MAGIC         0x4f
 #define FLAGS         (ONCE__BY_LEASE | ONCE__TAINTED | ONCE__TOUCHED)
@@ -49,7 +50,7 @@ static int texts_fit_payload(const once__record_t *record)
         return record->key_len == 0 && record->about.len == 0 && record->cause.len == 0;
     }
     return record->key_len >= 1 && record->key_len <= ONCE_KEY_MAX &&
-           record->about.len <= ONCE__ABOUT_MAX && record->cause.len <= ONCE_CAUSE_MAX;
+           record->about.len <= ONCE__ABOUT_MAX && record->cause.len <= ONCE__WHY_MAX;
 }
 
 /* Asserted before writing, checked after reading. */

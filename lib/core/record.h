@@ -82,7 +82,7 @@ typedef struct once__record {
     size_t key_len; /* 0 if it was erased, and only then */
     once__payload_t payload;
     once_slice_t about; /* as about.h packs it; replaced by every grant; empty: nothing is known */
-    once_slice_t cause; /* why it is in its state; replaced by every change but a renewal */
+    once_slice_t cause; /* why it is in its state, and earlier attempts: attempts.h */
 } once__record_t;
 
 /* Copies the record into one allocation, to be freed with free(). NULL if out of memory. */

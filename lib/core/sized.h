@@ -17,6 +17,7 @@
 
 #define ONCE__ASK_V1                   ONCE__SIZE_V1(once_ask_t, subject)
 #define ONCE__RESPONSE_V1              ONCE__SIZE_V1(once_response_t, retain_ms)
+#define ONCE__ATTEMPT_V1               ONCE__SIZE_V1(once_attempt_t, holder)
 #define ONCE__SETTLE_V1                ONCE__SIZE_V1(once_settle_t, force)
 #define ONCE__FILTER_V1                ONCE__SIZE_V1(once_filter_t, subject_hash)
 #define ONCE__USAGE_V1                 ONCE__SIZE_V1(once_usage_t, messages_behind_ms)

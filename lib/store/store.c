@@ -68,12 +68,21 @@ once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, o
     return rule->effects & ONCE__E_GRANT ? op->about : old;
 }
 
-once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)
+once_slice_t once__cause_after(uint8_t out[ONCE__WHY_MAX], const once__step_t *step,
+                               const once__op_t *op, const once__record_t *old)
 {
-    if (rule->effects & ONCE__E_ERASE) {
+    int granted = (step->rule->effects & ONCE__E_GRANT) != 0;
+
+    if (step->rule->effects & ONCE__E_ERASE) {
         return once__slice(NULL, 0);
     }
-    return rule->effects & ONCE__E_EXTEND ? old : op->cause;
+    if (step->rule->effects & ONCE__E_EXTEND) {
+        return old->cause;
+    }
+    /* The first attempt has none before it, also if it takes the place of a record that expired. */
+    return granted && step->next.claim.epoch == 1
+               ? op->cause
+               : once__attempts_after(out, old, granted, op->cause);
 }
 
 once_slice_t once__key_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old)

@@ -15,6 +15,7 @@
 #define ONCE_STORE_STORE_H
 
 #include "base/hash.h"
+#include "core/attempts.h"
 #include "core/rules.h"
 #include "core/secrets.h"
 #include "loop/loop.h"
@@ -144,9 +145,15 @@ const char *once__store_schemes(void); /* for people */
 once__payload_t once__payload_after(const once__rule_t *rule, const once__op_t *op,
                                     const once__payload_t *old);
 
-/* The same for what the record says about itself: a grant replaces it; for the cause: any change but a renewal does. */
+/* The same for what the record says about itself: a grant replaces it. */
 once_slice_t once__about_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
-once_slice_t once__cause_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);
+
+/*
+ * The same for the cause: any change but a renewal replaces it, and earlier attempts stay behind it. It is old->cause,
+ * op->cause, or in `out`.
+ */
+once_slice_t once__cause_after(uint8_t out[ONCE__WHY_MAX], const once__step_t *step,
+                               const once__op_t *op, const once__record_t *old);
 
 /* For the key text: every grant brings it, because it may have been erased. */
 once_slice_t once__key_after(const once__rule_t *rule, const once__op_t *op, once_slice_t old);

@@ -207,12 +207,107 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
+-- The earlier attempts in the field of a cause, behind a byte 0 (lib/core/attempts.c).
+CREATE OR REPLACE FUNCTION once._attempts_of(why bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN position(E'\\x00'::bytea IN why) > 0 THEN substr(why, position(E'\\x00'::bytea IN why) + 1) ELSE ''::bytea END;
+
+-- The end of the attempt at p_from: NULL if there is none.
+CREATE OR REPLACE FUNCTION once._attempt_end(p_attempts bytea, p_from integer) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_end integer;
+BEGIN
+    IF p_from + 8 > length(p_attempts) THEN
+        RETURN NULL;
+    END IF;
+    v_end := p_from + 1 + get_byte(p_attempts, p_from);
+    RETURN CASE WHEN v_end <= length(p_attempts) AND v_end - p_from - 8 >= (get_byte(p_attempts, p_from + 1) & 63) THEN v_end END;
+END
+$$;
+
+-- The field: the cause, and the attempts that there is room for.
+CREATE OR REPLACE FUNCTION once._why(p_cause bytea, p_attempts bytea) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_kept integer := 0;
+    v_end integer;
+BEGIN
+    FOR n IN 1..8 LOOP
+        v_end := once._attempt_end(p_attempts, v_kept);
+        EXIT WHEN v_end IS NULL OR length(p_cause) + 1 + v_end > 255;
+        v_kept := v_end;
+    END LOOP;
+    RETURN CASE WHEN v_kept = 0 THEN p_cause ELSE p_cause || E'\\x00'::bytea || substr(p_attempts, 1, v_kept) END;
+END
+$$;
+
+-- What became of the last attempt of a row, before the next one is granted.
+CREATE OR REPLACE FUNCTION once._attempt(p_state smallint, p_flags smallint, p_lease_until bigint, p_changed bigint, p_about bytea,
+    p_cause bytea, p_kind smallint, p_payload bytea) RETURNS bytea
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_by_lease CONSTANT boolean := p_state = once._state_pending() OR p_flags & once._flag_by_lease() <> 0;
+    v_about CONSTANT bytea := once._about_for(p_about, NULL);
+    v_holder bytea := '';
+    v_text bytea := '';
+    v_how integer := 0;
+    v_len integer;
+BEGIN
+    IF length(v_about) >= 2 AND v_about >= E'\\x01' AND v_about < E'\\x02' THEN
+        v_len := get_byte(v_about, 1) & 127;
+        v_holder := CASE WHEN v_len <= 40 AND v_len <= length(v_about) - 2 THEN substr(v_about, 3, v_len) ELSE '' END;
+    END IF;
+    IF NOT v_by_lease THEN
+        v_how := CASE p_state WHEN once._state_failed() THEN 1 ELSE 2 END;
+        v_text := substr(p_cause, 1, coalesce(nullif(position(E'\\x00'::bytea IN p_cause), 0) - 1, length(p_cause)));
+        v_text := substr(CASE WHEN v_text = '' AND p_kind = once._payload_note() THEN p_payload ELSE v_text END, 1, 40);
+    END IF;
+    RETURN set_byte(set_byte(E'\\x0000'::bytea, 0, 7 + length(v_holder) + length(v_text)), 1, v_how * 64 + length(v_holder))
+           || substr(int8send(CASE WHEN v_by_lease THEN p_lease_until ELSE p_changed END), 3) || v_holder || v_text;
+END
+$$;
+
+-- The text of a cause, without earlier attempts.
 CREATE OR REPLACE FUNCTION once.about_text(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN once._header_text(bytes);
+    RETURN once._header_text(substr(bytes, 1, coalesce(nullif(position(E'\\x00'::bytea IN bytes), 0) - 1, length(bytes))));
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
+END
+$$;
+
+-- The earlier attempts of a row, the newest first; NULL if it has none.
+CREATE OR REPLACE FUNCTION once.about_attempts(epoch integer, cause bytea) RETURNS jsonb
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    v_attempts CONSTANT bytea := once._attempts_of(cause);
+    v_list jsonb;
+    v_from integer := 0;
+    v_end integer;
+    v_how integer;
+    v_holder integer;
+BEGIN
+    FOR n IN 1..least(8, epoch - 1) LOOP
+        v_end := once._attempt_end(v_attempts, v_from);
+        EXIT WHEN v_end IS NULL;
+        v_how := get_byte(v_attempts, v_from + 1) >> 6;
+        v_holder := get_byte(v_attempts, v_from + 1) & 63;
+        v_list := coalesce(v_list, '[]') || jsonb_build_object(
+            'epoch', epoch - n,
+            'state', CASE v_how WHEN 1 THEN 'failed' ELSE 'unknown' END,
+            'ended', to_timestamp(('x' || encode(substr(v_attempts, v_from + 3, 6), 'hex'))::bit(48)::bigint / 1000.0),
+            'cause', CASE v_how WHEN 0 THEN 'lease over'
+                                ELSE nullif(once.about_text(substr(v_attempts, v_from + 9 + v_holder, v_end - v_from - 8 - v_holder)), '') END,
+            'holder', nullif(once.about_text(substr(v_attempts, v_from + 9, v_holder)), ''));
+        v_from := v_end;
+    END LOOP;
+    RETURN v_list;
 END
 $$;

@@ -166,7 +166,11 @@ BEGIN
             status = CASE j.rule WHEN 'lapsed' THEN k.status ELSE 0 END,
             payload = CASE j.rule WHEN 'lapsed' THEN k.payload ELSE '' END,
             about = CASE j.rule WHEN 'lapsed' THEN k.about ELSE j.a_about END,
-            cause = ''
+            cause = CASE j.rule
+                WHEN 'expired' THEN ''
+                WHEN 'lapsed' THEN once._why('', once._attempts_of(k.cause))
+                ELSE once._why('', once._attempt(k.state, k.flags, k.lease_until, k.changed, k.about, k.cause, k.kind, k.payload)
+                                   || once._attempts_of(k.cause)) END
         FROM held j
         WHERE k.id = j.id AND once._claim_changes(j.rule)
         RETURNING k.*, j.rule, j.now
@@ -246,7 +250,9 @@ BEGIN
         )
         UPDATE once.keys k SET
             changed = greatest(v_clock, k.changed), state = once._state_completed(), flags = 0, kind = p_kind[h.n],
-            status = p_status[h.n], payload = coalesce(p_payload[h.n], ''), cause = coalesce(p_cause[h.n], ''),
+            status = p_status[h.n], payload = coalesce(p_payload[h.n], ''),
+            cause = CASE k.cause WHEN '' THEN coalesce(p_cause[h.n], '')
+                                 ELSE once._why(coalesce(p_cause[h.n], ''), once._attempts_of(k.cause)) END,
             ttl = coalesce(once._ttl_pack(nullif(p_ttl_ms[h.n], 0)), k.ttl),
             expires = greatest(v_clock, k.changed) + coalesce(nullif(p_ttl_ms[h.n], 0), once._ttl_ms(k.ttl))
         FROM held h
@@ -340,7 +346,7 @@ BEGIN
             kind = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.kind ELSE j.a_kind END,
             status = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.status ELSE j.a_status END,
             payload = CASE WHEN j.rule IN ('doubt', 'renew') THEN k.payload ELSE j.a_payload END,
-            cause = CASE j.rule WHEN 'renew' THEN k.cause ELSE j.a_cause END
+            cause = CASE j.rule WHEN 'renew' THEN k.cause ELSE once._why(j.a_cause, once._attempts_of(k.cause)) END
         FROM judged j
         WHERE k.id = j.id AND j.rule = ANY (v_changing)
         RETURNING k.*, j.outcome, j.now

@@ -146,7 +146,9 @@ SELECT uuid_send(id) || tail AS id, encode(scope, 'hex') AS scope_hash,
        nullif(length(payload), 0) AS payload_bytes,
        CASE kind WHEN 2 /* once._payload_note() */ THEN convert_from(payload, 'LATIN1') END AS note,
        once.about_description(about) AS description, once.about_holder(about) AS holder,
-       CASE WHEN flags & 1 /* once._flag_by_lease() */ <> 0 THEN 'lease over' WHEN cause <> '' THEN once.about_text(cause)
+       CASE WHEN flags & 1 /* once._flag_by_lease() */ <> 0 THEN 'lease over'
+            WHEN once.about_text(cause) <> '' THEN once.about_text(cause)
             WHEN kind = 2 AND payload <> '' THEN convert_from(payload, 'LATIN1') END AS cause,
-       id AS half, kind = 3 /* once._payload_erased() */ AS erased
+       id AS half, kind = 3 /* once._payload_erased() */ AS erased,
+       once.about_attempts(epoch, cause) AS attempts
 FROM once.keys;

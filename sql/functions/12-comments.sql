@@ -85,6 +85,7 @@ BEGIN
             ('store_dictionary', 'For gateways: the newest dictionary; the given one, if there is none or it is time for another.'),
             ('store_scrub', 'For once keys erase: takes erased texts out of the dictionaries, a step at a time.'),
             ('about_description', 'For once.records: what was asked.'),
+            ('about_attempts', 'For once.records: what became of earlier attempts.'),
             ('about_text', 'For once.records: text that is stored as bytes.'),
             ('about_holder', 'For once.records: which process has the claim, or had the last one.'),
             ('store_secrets_load', 'For gateways: the secrets of the installation; stores the given ones if there are none.'),
@@ -131,6 +132,7 @@ COMMENT ON COLUMN once.records.expires IS 'when a completed or failed record is 
 COMMENT ON COLUMN once.records.note IS 'why it was released or settled';
 COMMENT ON COLUMN once.records.description IS 'what was asked, such as POST /payments';
 COMMENT ON COLUMN once.records.holder IS 'host and process that has the claim, or had the last one';
+COMMENT ON COLUMN once.records.attempts IS 'what became of earlier attempts, the newest first: epoch, state, ended, cause, holder';
 COMMENT ON COLUMN once.records.cause IS 'why it is in its state: the cause of a doubt, a note, or that its lease is over';
 COMMENT ON COLUMN once.records.erased IS 'its key, description and response were erased; the outcome stays';
 COMMENT ON COLUMN once.records.half IS 'the first half of the id: records are found by it, not by the id';

@@ -55,10 +55,9 @@ once__cli_unit_text_t once__cli_record_expires(const once_record_t *record)
     return left == 0 ? never : once__cli_duration(left);
 }
 
-once__cli_unit_text_t once__cli_record_time(const once_record_t *record, once_time_t which)
+static once__cli_unit_text_t time_text(uint64_t ms)
 {
     once__cli_unit_text_t text = {"-"};
-    uint64_t ms = once_record_time(record, which);
     time_t then = (time_t)(ms / 1000);
     struct tm utc;
 
@@ -66,6 +65,11 @@ once__cli_unit_text_t once__cli_record_time(const once_record_t *record, once_ti
         strftime(text.text, sizeof(text.text), "%Y-%m-%dT%H:%M:%SZ", &utc);
     }
     return text;
+}
+
+once__cli_unit_text_t once__cli_record_time(const once_record_t *record, once_time_t which)
+{
+    return time_text(once_record_time(record, which));
 }
 
 /* -------------------------------------------------------------------------------------------------------------- JSON */
@@ -138,6 +142,29 @@ static void json_times(const once_record_t *record, once__cli_json_t *json)
     }
 }
 
+/* Earlier ones, if any are known. */
+static void json_attempts(const once_record_t *record, once__cli_json_t *json)
+{
+    json_t *attempts = json_array();
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+
+    for (unsigned n = 0; once_record_attempt(record, n, &attempt) == ONCE_OK; n++) {
+        once__cli_json_t inner;
+        once__cli_json_start(&inner);
+        once__cli_json_number(&inner, "epoch", attempt.epoch);
+        once__cli_json_text(&inner, "state", once_state_name(attempt.state));
+        once__cli_json_text(&inner, "ended", time_text(attempt.ended).text);
+        once__cli_json_bytes(&inner, "cause", attempt.cause);
+        once__cli_json_bytes(&inner, "holder", attempt.holder);
+        json->broken |= inner.broken || json_array_append_new(attempts, inner.object) != 0;
+    }
+    if (json_array_size(attempts) > 0) {
+        once__cli_json_put(json, "attempts", attempts);
+    } else {
+        json_decref(attempts);
+    }
+}
+
 int once__cli_record_json(const once_record_t *record, unsigned parts, once__cli_json_t *json)
 {
     char token[ONCE_TOKEN_SIZE];
@@ -159,6 +186,7 @@ int once__cli_record_json(const once_record_t *record, unsigned parts, once__cli
         once__cli_json_hex(json, "subject_hash", once_record_subject(record), ONCE_SUBJECT_SIZE);
     }
     once__cli_json_number(json, "epoch", once_record_epoch(record));
+    json_attempts(record, json);
     once__cli_json_hex(json, "claim_id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
     once__cli_json_text(json, "policy", once_recover_name(once_record_recover(record)));
     once__cli_json_number(json, "status", (uint64_t)once_record_status(record));
@@ -290,6 +318,21 @@ static void field_key(const once_record_t *record)
     }
 }
 
+/* Earlier ones, the newest first, as far as they are kept. */
+static void text_attempts(const once_record_t *record)
+{
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+
+    for (unsigned n = 0; once_record_attempt(record, n, &attempt) == ONCE_OK; n++) {
+        char cause[ONCE__CLI_ESCAPED_SIZE(ONCE_CAUSE_MAX)], holder[ONCE__CLI_ESCAPED_SIZE(64)];
+        once__cli_escape(cause, sizeof(cause), attempt.cause);
+        once__cli_escape(holder, sizeof(holder), attempt.holder);
+        printf("%-12s %" PRIu32 ", %s %s%s%s%s%s\n", "  attempt", attempt.epoch,
+               once_state_name(attempt.state), time_text(attempt.ended).text,
+               cause[0] != '\0' ? ", " : "", cause, holder[0] != '\0' ? ", by " : "", holder);
+    }
+}
+
 int once__cli_record_text(const once_record_t *record, unsigned parts)
 {
     char token[ONCE_TOKEN_SIZE];
@@ -305,6 +348,7 @@ int once__cli_record_text(const once_record_t *record, unsigned parts)
         field_hex("subject hash", once_record_subject(record), ONCE_SUBJECT_SIZE);
     }
     printf("%-12s %" PRIu32 "\n", "epoch", once_record_epoch(record));
+    text_attempts(record);
     field_hex("claim id", once_record_claim_id(record), ONCE_CLAIM_ID_SIZE);
     if (parts & ONCE__CLI_CLAIM) {
         once_record_token(record, token);

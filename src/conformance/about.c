@@ -102,6 +102,78 @@ static void about_cause(once__test_t *t)
     CHECK_ABOUT(a, &ask, "POST /payments", "settled by the test");
 }
 
+/* An earlier attempt as the record shows it. Its holder may be left out, never another's. */
+#define CHECK_ATTEMPT(record, n, want_epoch, want_state, want_cause)                               \
+    do {                                                                                           \
+        once_attempt_t attempt_ = ONCE_ATTEMPT_INIT;                                               \
+        EXPECT(ONCE_OK, once_record_attempt(record, n, &attempt_));                                \
+        CHECK_EQ(want_epoch, attempt_.epoch);                                                      \
+        CHECK_EQ(want_state, attempt_.state);                                                      \
+        SAYS(want_cause, attempt_.cause);                                                          \
+        CHECK(attempt_.holder.len == 0 || has_colon(attempt_.holder));                             \
+        CHECK(attempt_.ended >= once_record_time(record, ONCE_TIME_CREATED));                      \
+        CHECK(attempt_.ended <= once_record_time(record, ONCE_TIME_CHANGED));                      \
+    } while (0)
+
+/* Of each attempt but the last: when and why it ended. They stay when the record ends. */
+static void about_attempts(once__test_t *t)
+{
+    once__asked_t ask = {.key = "k", .description = "d", .policy = SHORT};
+    once__peer_t *a = once__peer_open(t, ""), *b = once__peer_open(t, "");
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "not now"));
+    EXPECT(ONCE_OK, once__peer_get(b, &ask));
+    EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(b->record, 0, &attempt));
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
+    EXPECT(ONCE_OK, once__peer_get(b, &ask));
+    SAYS("", once_record_cause(b->record));
+    CHECK_ATTEMPT(b->record, 0, 1, ONCE_STATE_FAILED, "not now");
+    EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(b->record, 1, &attempt));
+    once__peer_wait_lease(b, &ask);
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_doubt(b)); /* too late to say anything */
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "again"));
+    CHECK_ABOUT(b, &ask, "d", "again");
+    CHECK_ATTEMPT(b->record, 0, 2, ONCE_STATE_UNKNOWN, "lease over");
+    EXPECT(ONCE_OUTCOME_RUN,
+           once__peer_begin(b, &ask)); /* nothing is promised since the lease ran out */
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(b));
+    CHECK_ABOUT(a, &ask, "d", "timeout");
+    CHECK_ATTEMPT(a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
+    EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
+    EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
+    CHECK_ABOUT(a, &ask, "d", "");
+    CHECK_ATTEMPT(a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
+    CHECK_ATTEMPT(a->record, 1, 2, ONCE_STATE_UNKNOWN, "lease over");
+    CHECK_ATTEMPT(a->record, 2, 1, ONCE_STATE_FAILED, "not now");
+    EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(a->record, 3, &attempt));
+}
+
+/* However often it is tried: the last ones, and not more than a record has room for. */
+static void about_many_attempts(once__test_t *t)
+{
+    char note[101];
+    once__asked_t ask = {.key = "k"};
+    once__peer_t *a = once__peer_open(t, "");
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+
+    memset(note, 'n', sizeof(note) - 1);
+    note[sizeof(note) - 1] = '\0';
+    for (int i = 0; i < 12; i++) {
+        EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+        EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, i < 6 ? note : "n"));
+    }
+    EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
+    EXPECT(ONCE_OK, once__peer_get(a, &ask));
+    for (unsigned n = 0; n < 4; n++) {
+        CHECK_ATTEMPT(a->record, n, 12 - n, ONCE_STATE_FAILED, "n");
+    }
+    EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(a->record, 8, &attempt));
+}
+
 static void about_lease_over(once__test_t *t)
 {
     once__asked_t ask = {.key = "k", .description = "d", .policy = SHORT "recover=hold"};
@@ -204,6 +276,9 @@ const once__case_t once__about_cases[] = {
     {"about-grant-replaces", "a later attempt describes the record, and leaves no cause",
      about_grant_replaces},
     {"about-cause", "why a record is in its state: kept until the state changes", about_cause},
+    {"about-attempts", "what became of earlier attempts is kept, also when the record has ended",
+     about_attempts},
+    {"about-many-attempts", "of many attempts the last ones are kept", about_many_attempts},
     {"about-lease-over", "a record that is unknown because of its lease says so", about_lease_over},
     {"about-is-clean", "control characters and long texts are not stored", about_is_clean},
     {"about-by-subject", "a scan finds the records of a subject in every scope", about_by_subject},

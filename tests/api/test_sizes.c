@@ -69,6 +69,7 @@ static void no_struct_ends_in_padding(void **state)
 {
     assert_int_equal(ONCE__ASK_V1, sizeof(once_ask_t));
     assert_int_equal(ONCE__RESPONSE_V1, sizeof(once_response_t));
+    assert_int_equal(ONCE__ATTEMPT_V1, sizeof(once_attempt_t));
     assert_int_equal(ONCE__SETTLE_V1, sizeof(once_settle_t));
     assert_int_equal(ONCE__FILTER_V1, sizeof(once_filter_t));
     assert_int_equal(ONCE__USAGE_V1, sizeof(once_usage_t));

@@ -19,6 +19,8 @@ static int fill(void **state)
     make_unknown(once, "shop", "unknown-1", "hold");
     make_stuck(once, "shop", "stuck-1", "retry");
     make_pending(once, "", "no-scope");
+    make_failed(once, "shop", "again-1", "not now");
+    make_completed(once, "shop", "again-1", body);
     *state = once;
     return 0;
 }
@@ -54,6 +56,37 @@ static void by_id_by_prefix_and_by_key(void **state)
     run_free(&by_key);
     run_free(&prefix);
     run_free(&upper);
+}
+
+/* The earlier ones; a record of one attempt says nothing of them. */
+static void attempts(void **state)
+{
+    run_t text = run("keys", "show", URL, "again-1", NULL), json, first;
+    run_t trace = run("trace", URL, "again-1", NULL);
+    json_t *record, *attempt;
+
+    assert_run(text, ONCE__CLI_OK);
+    assert_has(text.out, "epoch        2\n  attempt    1, failed 2");
+    assert_has(text.out, "Z, not now, by ");
+    assert_run(trace, ONCE__CLI_OK);
+    assert_has(trace.out, "Z, not now, by ");
+    json = run("keys", "show", URL, "again-1", "--json", NULL);
+    assert_run(json, ONCE__CLI_OK);
+    record = json_loads(json.out, 0, NULL);
+    attempt = json_array_get(json_object_get(record, "attempts"), 0);
+    assert_int_equal(json_array_size(json_object_get(record, "attempts")), 1);
+    assert_int_equal(json_integer_value(json_object_get(attempt, "epoch")), 1);
+    assert_string_equal(json_string_value(json_object_get(attempt, "state")), "failed");
+    assert_string_equal(json_string_value(json_object_get(attempt, "cause")), "not now");
+    assert_int_equal(strlen(json_string_value(json_object_get(attempt, "ended"))), 20);
+    assert_non_null(strchr(json_string_value(json_object_get(attempt, "holder")), ':'));
+    json_decref(record);
+    first = run("keys", "show", URL, "done-1", "--json", NULL);
+    assert_null(strstr(first.out, "attempt"));
+    run_free(&text);
+    run_free(&trace);
+    run_free(&json);
+    run_free(&first);
 }
 
 static void empty_scope_and_scope_file(void **state)
@@ -222,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_id_by_prefix_and_by_key),
+        cmocka_unit_test(attempts),
         cmocka_unit_test(empty_scope_and_scope_file),
         cmocka_unit_test(what_is_not_there),
         cmocka_unit_test(secrets_of_a_response_stay_unseen),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "core/attempts.h"
 #include "core/codec.h"
 #include "store/crc32c.h"
 #include "store/redis/pack.h"
@@ -24,6 +25,26 @@ static int same(const void *a, size_t a_len, const void *b, size_t b_len)
     return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
 }
 
+/* Whatever stands there: what is read lies within it, and another attempt fits. */
+static void check_attempts(const once__record_t *record)
+{
+    uint8_t out[ONCE__WHY_MAX];
+    once__record_t next = *record;
+    once_attempt_t attempt;
+    unsigned n = 0;
+
+    while (once__attempts_read(&attempt, record, n)) {
+        check(attempt.epoch + n + 1 == record->head.claim.epoch);
+        check(attempt.holder.len <= 63 && attempt.cause.len <= UINT8_MAX);
+        n++;
+    }
+    check(n <= ONCE__ATTEMPTS_MAX && n < record->head.claim.epoch);
+    next.cause = once__attempts_after(out, record, 1, once__slice_of(""));
+    check(next.cause.len <= ONCE__WHY_MAX);
+    next.head.claim.epoch = 2;
+    check(once__attempts_read(&attempt, &next, 0) == 1);
+}
+
 /* The same record comes back from its own bytes. */
 static void check_again(const once__record_t *record, once__redis_dictionaries_t *dictionaries)
 {
@@ -32,6 +53,7 @@ static void check_again(const once__record_t *record, once__redis_dictionaries_t
     size_t len;
 
     check(copy != NULL && bytes != NULL);
+    check_attempts(copy);
     if (copy->head.ttl_ms <= ONCE__REDIS_MS_MAX) {
         len = once__redis_pack(bytes, copy, dictionaries);
         check(len <= once__redis_pack_bound(copy));

@@ -47,7 +47,10 @@ static void print_bytes(uint8_t out[37], const once__fingerprint_t *print)
 static void insert_row(const situation_t *s)
 {
     const once__head_t *h = &s->before;
-    char id[48], tail[48], claim[48], print[96], line[1024];
+    once__record_t record = situation_record(s);
+    const once__payload_t *payload = &record.payload;
+    char id[48], tail[48], claim[48], print[96], line[2048];
+    char about[64], cause[2 * ONCE__WHY_MAX + 4], body[128] = "";
     uint8_t bytes[37];
     long long ttl =
         h->ttl_ms <= INT32_MAX ? (long long)h->ttl_ms : -(long long)((h->ttl_ms + 999) / 1000);
@@ -58,15 +61,19 @@ static void insert_row(const situation_t *s)
     hex(tail, s->op.id + ONCE_ID_SIZE / 2, ONCE_ID_SIZE / 2);
     hex(claim, h->claim.id, ONCE_CLAIM_ID_SIZE);
     hex(print, bytes, sizeof(bytes));
+    hex(about, record.about.len > 0 ? record.about.data : "", record.about.len);
+    hex(cause, record.cause.len > 0 ? record.cause.data : "", record.cause.len);
+    if (payload->len > 0) {
+        hex(body, payload->data, payload->len);
+    }
     len = snprintf(line, sizeof(line),
                    "%llu\t%llu\t%llu\t%llu\t%llu\t%lld\t%u\t%u\t%u\t%u\t%u\t%u\t%u\t%s\t%s\t%"
-                   "s\t%s\t\\\\x00\t\\\\x6b\t%s\tbefore\told\n",
+                   "s\t%s\t\\\\x00\t%s\t%s\t%s\t%s\n",
                    (unsigned long long)h->created, (unsigned long long)h->changed,
                    (unsigned long long)h->lease_until, (unsigned long long)h->lease_ms,
                    (unsigned long long)h->expires, ttl, h->claim.epoch, h->schema, h->state,
-                   h->recover, h->flags, h->state == ONCE_STATE_COMPLETED ? 1u : 0u,
-                   h->state == ONCE_STATE_COMPLETED ? 200u : 0u, id, tail, claim, print,
-                   h->state == ONCE_STATE_COMPLETED ? "\\\\x6f6c64" : "");
+                   h->recover, h->flags, payload->kind, payload->status, id, tail, claim, print,
+                   record.key_len > 0 ? "k" : "", body, about, cause);
     assert_int_equal(PQputCopyData(walk.conn, line, len), 1);
 }
 
@@ -166,11 +173,13 @@ static int is_stored(const PGresult *result, int row, int column, once_slice_t t
 static int is_explained(const situation_t *s, const once__step_t *step, const PGresult *result,
                         int row)
 {
-    once_slice_t about = {"before", 6}, cause = {"old", 3}, key = {"k", 1};
+    once__record_t old = situation_record(s);
+    once_slice_t about = old.about, cause = old.cause, key = once__slice(old.key, old.key_len);
+    uint8_t out[ONCE__WHY_MAX];
 
     if (step->changed) {
         about = once__about_after(step->rule, &s->op, about);
-        cause = once__cause_after(step->rule, &s->op, cause);
+        cause = once__cause_after(out, step, &s->op, &old);
         key = once__key_after(step->rule, &s->op, key);
     } else if (s->before.state == ONCE_STATE_NONE) {
         return 1;
@@ -182,8 +191,7 @@ static int is_explained(const situation_t *s, const once__step_t *step, const PG
 /* What the row must be now: as the rules left it, or as it was. */
 static void compare_stored(const situation_t *s, const PGresult *result, int row)
 {
-    once__payload_t old = {ONCE__PAYLOAD_NONE, 0, NULL,
-                           s->before.state == ONCE_STATE_COMPLETED ? 3 : 0};
+    once__record_t old = situation_record(s);
     once__head_t stored;
     once__payload_t payload;
     once__step_t step;
@@ -192,7 +200,7 @@ static void compare_stored(const situation_t *s, const PGresult *result, int row
 
     expect(s, &step);
     stored_head(&stored, result, row, &len);
-    payload = once__payload_after(step.rule, &s->op, &old);
+    payload = once__payload_after(step.rule, &s->op, &old.payload);
     good = situation_same_head(&stored, step.changed ? &step.next : &s->before) &&
            (payload.kind == ONCE__PAYLOAD_ERASED) ==
                (once__pg_int(result, row, 18) == ONCE__PAYLOAD_ERASED) &&

@@ -29,16 +29,22 @@ static struct {
     unsigned char rules_seen[256];
 } walk;
 
-static const once__payload_t old_response = {ONCE__PAYLOAD_RESPONSE, 200, (const uint8_t *)"old",
-                                             3};
-
-static const once_slice_t old_about = {"\1old about", 10}, new_about = {"\1new", 4};
+static const once_slice_t new_about = {"\1new", 4};
 static const once_slice_t none = {NULL, 0}, why = {"why", 3};
 
-/* A record that is unknown has a cause. */
-static once_slice_t old_cause(const once__head_t *head)
+/* The record before. Those of schema 1 say nothing about themselves. */
+static once__record_t old_record(const situation_t *s)
 {
-    return head->state == ONCE_STATE_UNKNOWN && !walk.is_old ? once__slice("because", 7) : none;
+    once__record_t record = situation_record(s);
+
+    if (record.key_len > 0) {
+        record.key = walk.key;
+        record.key_len = strlen(walk.key);
+    }
+    if (walk.is_old) {
+        record.about = record.cause = none;
+    }
+    return record;
 }
 
 static void expect(const situation_t *s, once__step_t *step)
@@ -61,22 +67,17 @@ static void drain(size_t count)
 
 static void put_record(const situation_t *s)
 {
-    once__record_t record = {.head = s->before, .key = walk.key, .key_len = strlen(walk.key)};
-    uint8_t bytes[512];
+    once__record_t record = old_record(s);
+    uint8_t bytes[1024];
     char key[64];
     size_t size;
 
-    if (s->before.state == ONCE_STATE_COMPLETED) {
-        record.payload = old_response;
-    }
     record.head.schema = ONCE__SCHEMA; /* no other is written */
     if (walk.is_old) {
         size = once__record_size(&record);
         assert_true(size <= sizeof(bytes));
         once__record_encode(&record, bytes);
     } else {
-        record.about = old_about;
-        record.cause = old_cause(&s->before);
         assert_true(once__redis_pack_bound(&record) <= sizeof(bytes));
         size = once__redis_pack(bytes, &record, NULL);
     }
@@ -129,9 +130,10 @@ static int same(once_slice_t a, once_slice_t b)
 /* The bytes must be the record as the rules left it, or as it was; a newer one's rest is not ours to compare. */
 static int same_record(const situation_t *s, const once__step_t *step, const redisReply *bytes)
 {
-    once__payload_t no_payload = {ONCE__PAYLOAD_NONE, 0, NULL, 0}, payload;
-    once__record_t record = {.key = NULL};
-    once_slice_t about, cause, key;
+    once__record_t record = {.key = NULL}, old = old_record(s);
+    once__payload_t payload = once__payload_after(step->rule, &s->op, &old.payload);
+    once_slice_t about = old.about, cause = old.cause, key;
+    uint8_t out[ONCE__WHY_MAX];
     int code = once__redis_unpack(&record, &walk.dictionaries, (const uint8_t *)bytes->str,
                                   (size_t)bytes->len);
 
@@ -139,14 +141,11 @@ static int same_record(const situation_t *s, const once__step_t *step, const red
         return code == ONCE_E_NEWER && record.head.lease_until == s->before.lease_until &&
                record.head.state == s->before.state;
     }
-    payload = once__payload_after(
-        step->rule, &s->op, s->before.state == ONCE_STATE_COMPLETED ? &old_response : &no_payload);
-    key = once__slice_of(s->before.state == ONCE_STATE_NONE ? s->op.key : walk.key);
-    about = s->before.state == ONCE_STATE_NONE || walk.is_old ? none : old_about;
-    cause = s->before.state == ONCE_STATE_NONE ? none : old_cause(&s->before);
+    key = s->before.state == ONCE_STATE_NONE ? once__slice(s->op.key, s->op.key_len)
+                                             : once__slice(old.key, old.key_len);
     if (step->changed) {
         about = once__about_after(step->rule, &s->op, about);
-        cause = once__cause_after(step->rule, &s->op, cause);
+        cause = once__cause_after(out, step, &s->op, &old);
         key = once__key_after(step->rule, &s->op, key);
     }
     return code == ONCE_OK &&

@@ -2,6 +2,7 @@
 
 #include "support/testing.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,39 @@ static const uint8_t mine[ONCE_CLAIM_ID_SIZE] = "mine...........";
 static const uint8_t other[ONCE_CLAIM_ID_SIZE] = "other..........";
 static const once__fingerprint_t first_print = {7, 1, "first"};
 static const once__fingerprint_t second_print = {9, 1, "second"};
+
+/* ------------------------------------------------------------------------------------------------------- what they say */
+
+#define TEN      "0123456789"
+#define ATTEMPT  "\x0b\x43\0\0\0\0\0\1h:1x"
+#define LONGEST  "\x57\xa8\0\0\0\0\0\1" TEN TEN TEN TEN TEN TEN TEN TEN
+#define ATTEMPTS LONGEST LONGEST ATTEMPT ATTEMPT ATTEMPT ATTEMPT ATTEMPT
+
+static const char why_unknown[] = "because\0" ATTEMPTS, why_other[] = "\0" ATTEMPTS ATTEMPT;
+static const once__payload_t response = {ONCE__PAYLOAD_RESPONSE, 200, (const uint8_t *)"old", 3};
+static const once__payload_t note = {ONCE__PAYLOAD_NOTE, 503, (const uint8_t *)TEN TEN TEN TEN TEN,
+                                     50};
+
+static_assert(sizeof(why_other) - 1 <= ONCE__WHY_MAX, "as many as fit");
+
+once__record_t situation_record(const situation_t *s)
+{
+    once__record_t record = {
+        .head = s->before, .key = "k", .key_len = 1, .about = {"\1\3h:1old", 8}};
+
+    if (s->before.state == ONCE_STATE_FAILED && s->op.id[24] % 3 == 0) {
+        return (once__record_t){.head = s->before, .payload = {ONCE__PAYLOAD_ERASED, 503, NULL, 0}};
+    }
+    record.cause = s->before.state == ONCE_STATE_UNKNOWN
+                       ? once__slice(why_unknown, sizeof(why_unknown) - 1)
+                       : once__slice(why_other, sizeof(why_other) - 1);
+    if (s->before.state == ONCE_STATE_COMPLETED) {
+        record.payload = response;
+    } else if (s->before.state == ONCE_STATE_FAILED) {
+        record.payload = note;
+    }
+    return record;
+}
 
 /* ---------------------------------------------------------------------------------------------------------- situations */
 

@@ -18,6 +18,9 @@ situation_t *situations_make(uint64_t base, size_t *count);
 /* What the rules say, by the time that the store answered. */
 void situation_expect(const situation_t *s, once__step_t *step);
 
+/* The record before: with a response or a note, a cause, and earlier attempts, as many as fit; some are erased. */
+once__record_t situation_record(const situation_t *s);
+
 int situation_same_head(const once__head_t *a, const once__head_t *b);
 
 /* Prints the situation, what the store decided and what the rules say. */

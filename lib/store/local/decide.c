@@ -297,9 +297,9 @@ static void make_next(deciding_t *deciding)
     key = once__key_after(step->rule, op, once__slice(next->key, next->key_len));
     next->key = key.data;
     next->key_len = key.len;
+    next->cause = once__cause_after(deciding->records->why, step, op, next);
     next->payload = once__payload_after(step->rule, op, &next->payload);
     next->about = once__about_after(step->rule, op, next->about);
-    next->cause = once__cause_after(step->rule, op, next->cause);
     next->head = step->next;
 }
 

@@ -25,6 +25,7 @@ typedef struct once__records {
     uint32_t tried_slot; /* the last segment whose writer might have died */
     uint64_t tried_until;
     once__erasing_t erasing;
+    uint8_t why[ONCE__WHY_MAX]; /* of the record that is being decided */
 } once__records_t;
 
 typedef enum once__decided {

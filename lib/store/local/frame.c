@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/uuid.h"
 #include "core/about.h"
+#include "core/attempts.h"
 #include "store/crc32c.h"
 #include "store/varint.h"
 
@@ -429,7 +430,7 @@ static const uint8_t *get_run(once__input_t *input, size_t len)
 static void get_texts(once__input_t *input, once__record_t *record, int is_short, stored_t *stored)
 {
     record->about.len = once__get_varint(input, ONCE__ABOUT_MAX);
-    record->cause.len = once__get_varint(input, ONCE_CAUSE_MAX);
+    record->cause.len = once__get_varint(input, ONCE__WHY_MAX);
     input->is_broken |= record->about.len + record->cause.len == 0;
     stored->about_len = is_short ? once__get_varint(input, ONCE__ABOUT_MAX) : record->about.len;
     input->is_broken |=

@@ -336,7 +336,8 @@ static int update(once__table_t *table, entry_t *entry, const once__op_t *op,
 {
     once__payload_t next = once__payload_after(step->rule, op, &entry->record.payload);
     once_slice_t about = once__about_after(step->rule, op, entry->record.about);
-    once_slice_t cause = once__cause_after(step->rule, op, entry->record.cause);
+    uint8_t why[ONCE__WHY_MAX];
+    once_slice_t cause = once__cause_after(why, step, op, &entry->record);
     uint64_t before = cost(&entry->record);
     once_slice_t key =
         once__key_after(step->rule, op, once__slice(entry->record.key, entry->record.key_len));

@@ -146,7 +146,34 @@ local function decide(key, given, more)
       end
       local head = pack(ENVELOPE, MAGIC, schema, PENDING, stricter, flags, form % 16 + 128, 0, epoch + 1,
         unpack('<I4', given, 13), id, now + lease, now, 0, created) .. sub(record, 65, 116) .. sub(given, 117, 122)
-      redis.call('SET', key, head .. sub(given, 123))
+      -- What became of the attempt before, in front of the earlier ones (lib/core/attempts.c). No holder, if that is compressed.
+      local key_len, new_len, how, ended, holder, text = byte(record, 123), byte(given, 123), 2, changed, '', ''
+      if key_len == 0 and form % 64 < ERASED then key_len = 16 end -- a UUID
+      if new_len == 0 then new_len = 16 end
+      local about_len, why_len = unpack('<I2B', record, 124 + key_len)
+      local about, why_at = sub(record, 127 + key_len, 128 + key_len), 127 + key_len + about_len % 32768
+      local why = sub(record, why_at, why_at + why_len - 1)
+      if about_len < 32768 and about_len >= 2 and byte(about) == 1 then
+        local len = byte(about, 2) % 128
+        if len <= 40 and len <= about_len - 2 then holder = sub(record, 129 + key_len, 128 + key_len + len) end
+      end
+      if state == PENDING or by_lease == 1 then
+        how, ended = 0, lease_until
+      else
+        if state == FAILED then how = 1 end
+        text = string.match(why, '^%Z*')
+        if text == '' and form % 64 >= 32 and form % 64 < 48 then text = sub(record, why_at + why_len) end
+        text = sub(text, 1, 40)
+      end
+      local attempts, size, count = string.char(7 + #holder + #text, how * 64 + #holder) .. pack('>I6', ended) .. holder .. text
+        .. (string.match(why, '%z(.*)') or ''), 0, 0
+      while count < 8 do
+        local len = byte(attempts, size + 1)
+        if not len or len < 7 or size + 1 + len > math.min(#attempts, 254) or len - 7 < byte(attempts, size + 2) % 64 then break end
+        size, count = size + 1 + len, count + 1
+      end
+      redis.call('SET', key, head .. sub(given, 123, 125 + new_len) .. string.char(1 + size) .. sub(given, 127 + new_len) .. '\0'
+        .. sub(attempts, 1, size))
       return head
     end
   elseif event == 'reap' then
@@ -229,6 +256,16 @@ local function decide(key, given, more)
       if key_len == 0 then key_len = 16 end -- a UUID
       local about_len, cause_len = unpack('<I2B', record, 124 + key_len)
       local about_end = 126 + key_len + about_len % 32768
+      local attempts = cause_len > 0 and string.match(sub(record, about_end + 1, about_end + cause_len), '%z(.*)')
+      if attempts then -- they stay
+        local size, count, most = 0, 0, math.min(#attempts, 254 - #cause)
+        while count < 8 do
+          local len = byte(attempts, size + 1)
+          if not len or len < 7 or size + 1 + len > most or len - 7 < byte(attempts, size + 2) % 64 then break end
+          size, count = size + 1 + len, count + 1
+        end
+        if size > 0 then cause = cause .. '\0' .. sub(attempts, 1, size) end
+      end
       if event == 'doubt' then
         more = sub(record, about_end + 1 + cause_len)
       elseif to == UNKNOWN then

@@ -336,10 +336,6 @@ static int print_text(const trace_t *trace, const once_record_t *record, int is_
     size_t i;
 
     (void)once__cli_record_text(record, 0);
-    if (once_record_epoch(record) > 1) {
-        line("attempts", "%" PRIu32 ", of which this is the last; only its cause is kept",
-             once_record_epoch(record));
-    }
     if (part != NULL) {
         line("transaction", "%s%s%s", text_of(part, "id"),
              text_of(part, "time")[0] != '\0' ? ", committed " : "", text_of(part, "time"));
