@@ -658,6 +658,45 @@ static void test_victim_stays_until_its_copies_are_written(void **state)
     close_store(&store);
 }
 
+/* A segment that has what was claimed beside what came of it goes, though a little more than half is live: but copies stay. */
+static void test_claims_beside_what_came_of_them_go(void **state)
+{
+    enum { SEGMENTS = 9, EACH = 5, DOUBTED = 3, AT_A_TIME = 8, ALL = SEGMENTS * EACH };
+    store_t store;
+    unsigned gone = 0;
+
+    open_store(&store, 1);
+    store.config.segment_size = 16 << 10; /* those are not small then */
+    for (unsigned key = 0; key < ALL; key++) {
+        do_event(&store, 0, key, ONCE__CLAIM);
+        if (key % EACH < DOUBTED) {
+            do_event(&store, 0, key, ONCE__DOUBT);
+        } else if (key % EACH == EACH - 1) {
+            assert_int_equal(once__log_retire(store.writers[0].log), ONCE_OK);
+        }
+    }
+    assert_int_equal(compact_all(&store, NULL), AT_A_TIME);
+    assert_int_equal(compact_all(&store, NULL), SEGMENTS - AT_A_TIME);
+    assert_int_equal(once__log_retire(store.compactor.log), ONCE_OK);
+    for (; gone < ALL * 4 / 10; gone++) {
+        do_event(&store, 1, gone, ONCE__PURGE);
+    }
+    assert_int_equal(once__log_sync(store.writers[1].log), ONCE_OK);
+    assert_int_equal(compact_all(&store, NULL), 0);
+    for (; gone < ALL * 6 / 10; gone++) {
+        do_event(&store, 1, gone, ONCE__PURGE);
+    }
+    assert_int_equal(once__log_sync(store.writers[1].log), ONCE_OK);
+    assert_int_equal(compact_all(&store, NULL), 1);
+    for (unsigned key = 0; key < KEYS; key++) {
+        store.expected[key] = look(&store.writers[1], key);
+        assert_int_equal(store.expected[key].found, key >= gone && key < ALL);
+    }
+    assert_int_equal(once__log_sync(store.compactor.log), ONCE_OK);
+    read_anew(&store);
+    close_store(&store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -667,6 +706,7 @@ int main(void)
         cmocka_unit_test(test_backup_beside_a_drop_that_was_killed),
         cmocka_unit_test(test_older_frame_stays_until_the_newer_is_durable),
         cmocka_unit_test(test_removal_stays_beside_a_victim_that_is_half_done),
+        cmocka_unit_test(test_claims_beside_what_came_of_them_go),
         cmocka_unit_test(test_nothing_changes),
         cmocka_unit_test(test_nothing_changes_by_kills),
         cmocka_unit_test(test_everything_goes),

@@ -22,8 +22,10 @@
 #define SYNC_BYTES   ((uint64_t)4 << 20) /* of copies that are synced together */
 #define SMALL_ONES   8u                  /* segments that may be small */
 #define SMALL_PART   16u
-#define TEND_STEP    256u  /* frames between two calls of tend() */
-#define SWEEP_STEP   10000 /* records that are looked at if it is not thorough */
+#define HALVES                                                                                     \
+    8u /* segments that are half live and are taken in one compaction that is not thorough */
+#define TEND_STEP  256u  /* frames between two calls of tend() */
+#define SWEEP_STEP 10000 /* records that are looked at if it is not thorough */
 
 typedef struct range {
     uint64_t first, last; /* versions */
@@ -35,6 +37,7 @@ typedef struct compactor {
     uint64_t now;
     uint32_t steps;
     uint8_t tried[ONCE__SLOTS / 8]; /* in this compaction */
+    uint32_t halves;
 
     /* The victim. */
     uint32_t slot;
@@ -65,9 +68,19 @@ static int tend(compactor_t *compactor)
 
 /* ---------------------------------------------------------------------------------------------------------- choosing */
 
+/* Copies count as written twice already: they are copied again for half of their room only. */
 int once__segment_is_dead(const once__segment_t *segment, uint64_t now)
 {
-    return once__segment_live(segment, now) < atomic_load(&segment->tail) / 2;
+    uint64_t tail = atomic_load(&segment->tail);
+
+    return once__segment_live(segment, now) <
+           (atomic_load(&segment->copies) ? tail / 2 : tail / 3 * 2);
+}
+
+/* It has claims beside their completions. That can wait: so that under much load it takes a bounded part of a processor. */
+static int must_wait(const compactor_t *compactor, double part)
+{
+    return part >= 0.5 && compactor->halves >= HALVES && !compactor->compaction->thorough;
 }
 
 /*
@@ -91,7 +104,8 @@ static int choose(compactor_t *compactor)
                       : erased ? 1
                                : 1 + (double)tail;
         if (atomic_load(&segment->state) != ONCE__SEGMENT_SEALED || number == 0 ||
-            atomic_load(&segment->damaged) || (compactor->tried[slot / 8] & 1u << slot % 8)) {
+            atomic_load(&segment->damaged) || (compactor->tried[slot / 8] & 1u << slot % 8) ||
+            (dead && !erased && must_wait(compactor, part))) {
             continue;
         }
         small_count += tail < small;
@@ -104,6 +118,7 @@ static int choose(compactor_t *compactor)
             compactor->is_live = !dead;
         }
     }
+    compactor->halves += best >= 0.5 && best < 1;
     return compactor->number != 0 && (!compactor->is_live || small_count > SMALL_ONES ||
                                       once__erasing_concerns(index, compactor->segment));
 }

@@ -83,7 +83,7 @@ typedef struct once__compaction {
  */
 int once__records_compact(once__records_t *records, once__compaction_t *compaction);
 
-/* Is a segment worth it: less than half of its frames live? */
+/* Is a segment worth it: less than two thirds of its bytes live, or of copies less than half? */
 int once__segment_is_dead(const once__segment_t *segment, uint64_t now);
 
 #endif
