@@ -40,7 +40,7 @@ typedef struct figures {
 /* clang-format off */
 static const figures_t measured[] = {
     {"local", "full", 281, 26, 2060, 7.9, 0},
-    {"local", "light", 220, 26, 1819, 6.7, 0},
+    {"local", "light", 220, 26, 1819, 6.9, 0},
     {"postgres", "full", 380, 0, 1367, 14.1, 71.0},
     {"postgres", "light", 288, 0, 1179, 9.6, 61.5},
     {"redis", "full", 400, 400, 564, 5.4, 16.2},
