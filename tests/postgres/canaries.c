@@ -4,6 +4,8 @@
  *
  *   canaries make URL     makes them
  *   canaries more URL     as many again, none of them the canary's
+ *   canaries late URL     both, and one that is claimed before and completed after "more", which awaits a line of the input
+ *   canaries later URL    that one has its own body
  *   canaries check URL    the canary's replays have her status and no more, all others their own body
  */
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <once/once.h>
 
 #define RECORDS 700
+#define LATE    (2 * RECORDS)
 
 static void must(int good, const char *what, unsigned n)
 {
@@ -68,18 +71,54 @@ static void write_words(words_t *words, unsigned n)
     words->response = response;
 }
 
-static void make(once_t *once, unsigned n)
+static once_claim_t *begin(once_t *once, words_t *words, unsigned n)
 {
     once_answer_t *answer = NULL;
-    words_t words;
+    once_claim_t *claim;
 
-    write_words(&words, n);
-    must(once_begin_sync(once, &words.ask, &answer) == ONCE_OK &&
+    write_words(words, n);
+    must(once_begin_sync(once, &words->ask, &answer) == ONCE_OK &&
              once_answer_outcome(answer) == ONCE_OUTCOME_RUN,
          "not granted", n);
-    must(once_claim_complete_sync(once_answer_take_claim(answer), &words.response, NULL) == ONCE_OK,
-         "not completed", n);
+    claim = once_answer_take_claim(answer);
     once_answer_free(answer);
+    return claim;
+}
+
+static void complete(once_claim_t *claim, const words_t *words, unsigned n)
+{
+    must(once_claim_complete_sync(claim, &words->response, NULL) == ONCE_OK, "not completed", n);
+}
+
+static void make(once_t *once, unsigned from)
+{
+    words_t words;
+
+    for (unsigned n = from; n < from + RECORDS; n++) {
+        once_claim_t *claim = begin(once, &words, n);
+        complete(claim, &words, n);
+    }
+}
+
+/* Another handle completes it: with the dictionary that it has made of its own records. */
+static void make_late(once_t *once, const char *url)
+{
+    char token[ONCE_TOKEN_SIZE];
+    once_t *other = NULL;
+    once_claim_t *claim, *adopted = NULL;
+    words_t words;
+
+    make(once, 0);
+    claim = begin(once, &words, LATE);
+    once_claim_token(claim, token);
+    (void)puts("claimed");
+    must(fflush(stdout) == 0 && getchar() != EOF, "nothing to wait for", LATE);
+    must(once_open(url, NULL, &other, NULL) == ONCE_OK, "no other handle", LATE);
+    make(other, RECORDS);
+    must(once_claim_adopt(other, token, 0, &adopted) == ONCE_OK, "not adopted", LATE);
+    complete(adopted, &words, LATE);
+    must(once_close(other, 30000) == ONCE_OK, "not closed", LATE);
+    complete(claim, &words, LATE);
 }
 
 static void check(once_t *once, unsigned n)
@@ -110,19 +149,21 @@ int main(int argc, char **argv)
 {
     once_error_t err = {0};
     once_t *once = NULL;
-    unsigned from;
 
     if (argc != 3 || once_open(argv[2], NULL, &once, &err) != ONCE_OK) {
         (void)fprintf(stderr, "canaries make|more|check URL: %s\n", err.text);
         return 2;
     }
-    from = strcmp(argv[1], "more") == 0 ? RECORDS : 0;
-    for (unsigned n = from; n < from + RECORDS; n++) {
-        if (strcmp(argv[1], "check") == 0) {
+    if (strcmp(argv[1], "late") == 0) {
+        make_late(once, argv[2]);
+    } else if (strcmp(argv[1], "later") == 0) {
+        check(once, LATE);
+    } else if (strcmp(argv[1], "check") == 0) {
+        for (unsigned n = 0; n < RECORDS; n++) {
             check(once, n);
-        } else {
-            make(once, n);
         }
+    } else {
+        make(once, strcmp(argv[1], "more") == 0 ? RECORDS : 0);
     }
     return once_close(once, 30000) == ONCE_OK ? 0 : 1;
 }

@@ -5,7 +5,8 @@
  *   sample   and some records; a dictionary with something that too few of them say, of what this program has erased, or, if it
  *            cannot know what was erased, at all
  *   retire   is compressed with no more
- *   rewrite  records that name it are stored without; one that changes meanwhile is left for the next pass
+ *   rewrite  records that name it are stored without; one that changes meanwhile, or names a dictionary that is not listed yet, is
+ *            left for the next pass
  *   drop     when no record names it any more, it goes
  *
  * A program that dies in between leaves a retired dictionary behind, and the next one goes on with it.
@@ -29,7 +30,7 @@ typedef struct scrub {
     uint64_t position; /* SCAN's */
     unsigned outstanding;
     unsigned passes;
-    uint64_t changed; /* records that were no longer what was read, in this pass */
+    uint64_t changed; /* records that were no longer what was read, or could not be, in this pass */
     int error;
     once__pieces_t samples;
     uint8_t ids[ONCE__REDIS_DICTIONARIES_MAX * ONCE__REDIS_ID_SIZE]; /* of those that are retired */
@@ -202,18 +203,20 @@ static void record_read(once__redis_call_t *call, const redisReply *reply)
     scrub_t *scrub = step->scrub;
     once__redis_dictionaries_t *dictionaries = &scrub->redis->dictionaries;
     once__record_t record = {.key = NULL};
+    int code = ONCE_E_CORRUPT; /* what is damaged stays as it is */
 
     dictionaries->met_retired = 0;
-    /* What is damaged stays as it is. */
-    if (is_good(scrub, reply) && reply->type == REDIS_REPLY_STRING &&
-        once__redis_unpack(&record, dictionaries, (const uint8_t *)reply->str,
-                           (size_t)reply->len) == ONCE_OK) {
-        if (scrub->phase == SAMPLE) {
-            offer(scrub, &record);
-        } else if (dictionaries->met_retired) {
-            replace(scrub, step, &record, reply);
-        }
+    if (is_good(scrub, reply) && reply->type == REDIS_REPLY_STRING) {
+        code = once__redis_unpack(&record, dictionaries, (const uint8_t *)reply->str,
+                                  (size_t)reply->len);
     }
+    if (code == ONCE_OK && scrub->phase == SAMPLE) {
+        offer(scrub, &record);
+    } else if (code == ONCE_OK && dictionaries->met_retired) {
+        replace(scrub, step, &record, reply);
+    }
+    /* A dictionary that is newer than the list: the description of such a record may need one that is retired. */
+    scrub->changed += code == ONCE_E_NOT_FOUND && scrub->phase == REWRITE;
     step_over(step);
 }
 
@@ -281,10 +284,11 @@ static int next_phase(scrub_t *scrub)
         scrub->phase = REWRITE;
         return 1;
     case REWRITE:
-        scrub->phase = scrub->changed > 0 ? REWRITE : DROP;
+        scrub->phase =
+            scrub->changed > 0 ? RETIRE : DROP; /* once more, with the list as it is now */
         scrub->op->count = scrub->changed;
         scrub->changed = 0;
-        return ++scrub->passes < PASSES_MAX;
+        return scrub->phase == DROP || ++scrub->passes < PASSES_MAX;
     case DROP:
         break;
     }
