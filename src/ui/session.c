@@ -27,6 +27,7 @@ typedef struct token {
     char text[201];
     char name[ONCE_AUDIT_BY_MAX + 1];
     once__ui_role_t role;
+    uint64_t line; /* counts lines as they appear: one that stays keeps its number */
 } token_t;
 
 struct once__ui_sessions {
@@ -35,6 +36,7 @@ struct once__ui_sessions {
     once__ui_role_t role; /* of the printed token, and of those whom a proxy names */
     token_t tokens[TOKENS_MAX];
     size_t token_count;
+    uint64_t line_count;
     uint64_t printed_ms; /* when the only token was printed; 0: the tokens are those of a file */
     once__ui_session_t sessions[SESSIONS_MAX];
 };
@@ -102,15 +104,26 @@ static int read_line(char *line, token_t *token)
     return 0;
 }
 
-/* Sessions whose token is gone end with it. */
+/* A line with another token is another line: the old token may be what somebody else has found out. */
+static uint64_t line_of(once__ui_sessions_t *sessions, const token_t *token)
+{
+    for (size_t i = 0; i < sessions->token_count; i++) {
+        const token_t *old = &sessions->tokens[i];
+        if (old->role == token->role && strcmp(old->name, token->name) == 0 &&
+            is_secret(old->text, token->text)) {
+            return old->line;
+        }
+    }
+    return ++sessions->line_count;
+}
+
+/* Sessions whose line is gone end with it. */
 static void end_sessions(once__ui_sessions_t *sessions)
 {
     for (size_t i = 0; i < SESSIONS_MAX; i++) {
         once__ui_session_t *session = &sessions->sessions[i];
         size_t k = 0;
-        while (k < sessions->token_count &&
-               (sessions->tokens[k].role != session->role ||
-                strcmp(sessions->tokens[k].name, session->name) != 0)) {
+        while (k < sessions->token_count && sessions->tokens[k].line != session->line) {
             k++;
         }
         if (k == sessions->token_count) {
@@ -142,6 +155,9 @@ static int read_lines(once__ui_sessions_t *sessions, char *text)
         return ONCE__CLI_USAGE;
     }
     (void)pthread_mutex_lock(&sessions->lock);
+    for (size_t i = 0; i < count; i++) {
+        tokens[i].line = line_of(sessions, &tokens[i]);
+    }
     memcpy(sessions->tokens, tokens, count * sizeof(tokens[0]));
     sessions->token_count = count;
     end_sessions(sessions);
@@ -213,9 +229,9 @@ static int is_live(const once__ui_session_t *session, uint64_t now)
 
 /* In a free place, or in that of the session that was not used for longest. */
 static int begin(once__ui_sessions_t *sessions, once__ui_role_t role, const char *name,
-                 once__ui_session_t *out)
+                 uint64_t line, once__ui_session_t *out)
 {
-    once__ui_session_t *place = &sessions->sessions[0], made = {.role = role};
+    once__ui_session_t *place = &sessions->sessions[0], made = {.role = role, .line = line};
     uint64_t now = once__ui_now();
 
     if (make_secret(made.id) != 0 || make_secret(made.csrf) != 0) {
@@ -242,7 +258,7 @@ int once__ui_login(once__ui_sessions_t *sessions, const char *token, once__ui_se
     for (size_t i = 0; i < sessions->token_count; i++) {
         const token_t *known = &sessions->tokens[i];
         if (is_secret(known->text, token)) {
-            code = begin(sessions, known->role, known->name, session);
+            code = begin(sessions, known->role, known->name, known->line, session);
             sessions->token_count = sessions->printed_ms != 0 ? 0 : sessions->token_count;
             break;
         }
@@ -294,7 +310,7 @@ int once__ui_login_trusted(once__ui_sessions_t *sessions, const char *name, cons
     if (found != NULL && strcmp(found->name, name) == 0) {
         *session = *found;
     } else { /* the proxy has another person now: the session is that person's no longer */
-        code = begin(sessions, sessions->role, name, session);
+        code = begin(sessions, sessions->role, name, 0, session);
     }
     (void)pthread_mutex_unlock(&sessions->lock);
     return code;

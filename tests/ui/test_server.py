@@ -161,6 +161,11 @@ def test_tokens_in_a_file(store, tmp_path):
     assert first.get("/api/stats").status == 401  # revoked
     assert second.get("/api/stats").status == 200
     assert first.login(ann).status == 401
+    path.write_text(f"view {bob[:-1]}c bob\n")  # his token was found out, and replaced
+    page.process.send_signal(signal.SIGHUP)
+    page.announced()
+    assert second.get("/api/stats").status == 401
+    assert second.login(f"{bob[:-1]}c").status == 200
     path.write_text("operate short x\n")
     page.process.send_signal(signal.SIGHUP)
     until(lambda: second.get("/api/stats").status == 200, "an answer", PATIENCE)
