@@ -139,9 +139,11 @@ int once__attempts_read(once_attempt_t *attempt, const once__record_t *record, u
         at += size;
         size = size_at(attempts, at);
     }
+    if (n >= ONCE__ATTEMPTS_MAX || n + 1 >= record->head.claim.epoch || size == 0) {
+        return 0;
+    }
     bytes = (const uint8_t *)attempts.data + at;
-    if (n >= ONCE__ATTEMPTS_MAX || n + 1 >= record->head.claim.epoch || size == 0 ||
-        bytes[AT_HOW] >> HOW_SHIFT > DOUBTED) {
+    if (bytes[AT_HOW] >> HOW_SHIFT > DOUBTED) {
         return 0;
     }
     holder = bytes[AT_HOW] & HOLDER_MASK;
