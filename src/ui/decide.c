@@ -22,6 +22,32 @@ static const char *text_in(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
+/* A field of another type is no wish: a dry run that is not understood must not become a decision. 0, or -1 after refusing. */
+static int check_types(once__ui_request_t *request)
+{
+    static const struct {
+        const char *name, *type;
+        json_type types[2];
+    } fields[] = {
+        {"dry_run", "true or false", {JSON_TRUE, JSON_FALSE}},
+        {"force", "true or false", {JSON_TRUE, JSON_FALSE}},
+        {"status", "an integer", {JSON_INTEGER, JSON_INTEGER}},
+        {"headers", "a list", {JSON_ARRAY, JSON_ARRAY}},
+        {"body", "a text", {JSON_STRING, JSON_STRING}},
+    };
+
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const json_t *value = json_object_get(request->body, fields[i].name);
+        if (value != NULL && json_typeof(value) != fields[i].types[0] &&
+            json_typeof(value) != fields[i].types[1]) {
+            (void)once__ui_refuse(request, MHD_HTTP_BAD_REQUEST, "%s is %s", fields[i].name,
+                                  fields[i].type);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* In whose name, and why. 0, or -1 after refusing. */
 static int read_operator(once__ui_request_t *request, once__cli_operator_t *operator)
 {
@@ -49,6 +75,7 @@ static int read_verdict(once__ui_request_t *request, once__cli_verdict_t *verdic
     const json_t *headers = json_object_get(request->body, "headers"), *line;
     const json_t *body = json_object_get(request->body, "body");
     const char *outcome = text_in(request->body, "outcome");
+    json_int_t status = json_integer_value(json_object_get(request->body, "status"));
     size_t i;
 
     memset(verdict, 0, sizeof(*verdict));
@@ -62,14 +89,14 @@ static int read_verdict(once__ui_request_t *request, once__cli_verdict_t *verdic
         }
         return 0;
     }
-    verdict->response.status = (int)json_integer_value(json_object_get(request->body, "status"));
     verdict->response.headers = verdict->headers;
     verdict->response.body = once__slice(json_string_value(body), json_string_length(body));
-    if (verdict->response.status < 200 || verdict->response.status > 599) {
+    if (status < 200 || status > 599) {
         (void)once__ui_refuse(request, MHD_HTTP_BAD_REQUEST,
                               "what completed has a response: its status is between 200 and 599");
         return -1;
     }
+    verdict->response.status = (int)status;
     json_array_foreach(headers, i, line)
     {
         const char *text = json_string_value(line);
@@ -156,7 +183,8 @@ json_t *once__ui_settle(once__ui_request_t *request)
         json_array_size(items) > ITEMS_MAX) {
         return once__ui_refuse(request, MHD_HTTP_BAD_REQUEST, "items: 1 to %d records", ITEMS_MAX);
     }
-    if (read_operator(request, &operator) != 0 || read_verdict(request, &verdict) != 0) {
+    if (check_types(request) != 0 || read_operator(request, &operator) != 0 ||
+        read_verdict(request, &verdict) != 0) {
         return NULL;
     }
     if (verdict.completed && json_array_size(items) > 1) {

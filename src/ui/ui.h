@@ -39,7 +39,7 @@ typedef struct once__ui_session {
     char id[ONCE__UI_SECRET_SIZE];
     char csrf[ONCE__UI_SECRET_SIZE];
     char name[ONCE_AUDIT_BY_MAX + 1]; /* for the audit trail */
-    uint64_t line; /* the number of its line in a token file; 0: of no file */
+    uint64_t line;                    /* the number of its line in a token file; 0: of no file */
     uint64_t used_ms;
 } once__ui_session_t;
 

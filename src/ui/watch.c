@@ -172,7 +172,21 @@ static size_t take(char *bytes, size_t size, size_t count, void *data)
     return size * count;
 }
 
-static int fetch(CURL *easy, const char *url, text_t *text, char trouble[CURL_ERROR_SIZE])
+/* A peer that is silent must not keep the end waiting. */
+static int has_ended(void *data, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    once__ui_watch_t *watch = data;
+    int ends;
+
+    (void)a, (void)b, (void)c, (void)d;
+    (void)pthread_mutex_lock(&watch->lock);
+    ends = watch->ends;
+    (void)pthread_mutex_unlock(&watch->lock);
+    return ends;
+}
+
+static int fetch(CURL *easy, once__ui_watch_t *watch, const char *url, text_t *text,
+                 char trouble[CURL_ERROR_SIZE])
 {
     long status = 0;
 
@@ -187,6 +201,9 @@ static int fetch(CURL *easy, const char *url, text_t *text, char trouble[CURL_ER
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, TIMEOUT_MS);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, take);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, text);
+    curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, has_ended);
+    curl_easy_setopt(easy, CURLOPT_XFERINFODATA, watch);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, trouble);
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "once/" ONCE_VERSION);
     if (curl_easy_perform(easy) != CURLE_OK) {
@@ -200,11 +217,11 @@ static int fetch(CURL *easy, const char *url, text_t *text, char trouble[CURL_ER
     return 0;
 }
 
-static json_t *scrape_one(CURL *easy, const char *kind, const char *url)
+static json_t *scrape_one(CURL *easy, once__ui_watch_t *watch, const char *kind, const char *url)
 {
     char trouble[CURL_ERROR_SIZE] = "out of memory";
     text_t text = {0};
-    int good = easy != NULL && fetch(easy, url, &text, trouble) == 0;
+    int good = easy != NULL && fetch(easy, watch, url, &text, trouble) == 0;
     json_t *found =
         json_pack("{s:s, s:s, s:b, s:o, s:o}", "kind", kind, "url", once__cli_shown_url(url).text,
                   "up", good, "at", now_json(), "samples",
@@ -234,7 +251,7 @@ static void *run_scrape(void *data)
         for (size_t i = 0; i < sizeof(peers) / sizeof(peers[0]); i++) {
             for (size_t k = 0; k < peers[i].urls->count; k++) {
                 (void)json_array_append_new(
-                    found, scrape_one(easy, peers[i].kind, peers[i].urls->items[k]));
+                    found, scrape_one(easy, job->watch, peers[i].kind, peers[i].urls->items[k]));
             }
         }
         keep(job, found, SCRAPE_MS);

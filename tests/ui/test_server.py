@@ -285,6 +285,10 @@ def test_settling(operator):
                        ({"outcome": "x"}, "outcome"),
                        ({"outcome": "completed"}, "status"), ({"outcome": "completed", "status": 199}, "status"),
                        ({"outcome": "completed", "status": 200, "headers": ["a\r\nb: c"]}, "header"),
+                       ({"dry_run": "true"}, "dry_run"), ({"dry_run": 1}, "dry_run"), ({"dry_run": None}, "dry_run"),
+                       ({"force": 1}, "force"), ({"outcome": "completed", "status": 2**32 + 200}, "status"),
+                       ({"outcome": "completed", "status": 200, "body": {"a": 1}}, "body"),
+                       ({"outcome": "completed", "status": 200, "headers": "A: b"}, "headers"),
                        ({"items": []}, "items"), ({"items": 101 * [{}]}, "items")):
         answer = operator.settle(record, **more)
         assert answer.status == 400 and word in answer.json["error"], answer.body
@@ -454,6 +458,16 @@ def test_peers(store):
     assert found == [("once_requests_total", 12), ("once_in_flight", 3), ("exact", 1000)]
     assert gate["samples"][0]["labels"] == {"route": "POST /\"a\\", "outcome": "run"}
     assert page.close() == 0
+
+
+def test_it_ends_at_once_with_silent_peers(store):
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        server.settimeout(PATIENCE)
+        page = Page(store, *(40 * ["--gate", f"http://127.0.0.1:{server.getsockname()[1]}/metrics"]))
+        assert page.client().get("/api/metrics").status == 200
+        line, _ = server.accept()
+        assert page.close() == 0  # they have two seconds each: 80, which is longer than it is waited for
+        line.close()
 
 
 def test_it_ends_at_once_with_clients(store):
