@@ -47,11 +47,13 @@ BEGIN
     FROM unnest(p_id) AS a (id) JOIN once.keys k ON k.id = once._short_id(a.id) AND k.tail = substr(a.id, 17)
     WHERE k.kind <> once._payload_erased();
     UPDATE once.dictionaries d
-    SET touched_bytes = ARRAY(SELECT unnest(d.touched_bytes) UNION SELECT unnest(n.bytes)),
-        touched_about = ARRAY(SELECT unnest(d.touched_about) UNION SELECT unnest(n.about))
+    SET touched_bytes = CASE WHEN n.bytes <@ d.touched_bytes THEN d.touched_bytes
+                             ELSE ARRAY(SELECT unnest(d.touched_bytes) UNION SELECT unnest(n.bytes)) END,
+        touched_about = CASE WHEN n.about <@ d.touched_about THEN d.touched_about
+                             ELSE ARRAY(SELECT unnest(d.touched_about) UNION SELECT unnest(n.about)) END
     FROM (SELECT c.number, once._places_of(c.bytes, v_payloads) AS bytes, once._places_of(c.about, v_abouts) AS about
           FROM once.dictionaries c) AS n
-    WHERE d.number = n.number AND NOT (n.bytes <@ d.touched_bytes AND n.about <@ d.touched_about);
+    WHERE d.number = n.number AND NOT (n.bytes = '{}' AND n.about = '{}'); -- a new version also if it has them: see below
 END
 $$;
 
@@ -72,11 +74,12 @@ BEGIN
           SELECT n.* FROM (SELECT k.* FROM once.keys k WHERE k.id < v_from ORDER BY k.id LIMIT 512) AS n
           LIMIT 512) AS s
     WHERE s.kind = once._payload_response();
-    UPDATE once.dictionaries d SET retired = true
-    WHERE NOT d.retired AND (once._is_stale(d.bytes, d.touched_bytes, v_payloads)
-                             OR once._is_stale(d.about, d.touched_about, v_abouts));
-    UPDATE once.dictionaries d SET touched_bytes = '{}', touched_about = '{}'
-    WHERE NOT d.retired AND NOT (d.touched_bytes = '{}' AND d.touched_about = '{}');
+    -- What is touched while this looks, also where it was before, is judged by the next: the samples may be of before.
+    UPDATE once.dictionaries d SET retired = n.stale, touched_bytes = '{}', touched_about = '{}'
+    FROM (SELECT c.number, c.xmin AS seen, once._is_stale(c.bytes, c.touched_bytes, v_payloads)
+                 OR once._is_stale(c.about, c.touched_about, v_abouts) AS stale
+          FROM once.dictionaries c WHERE NOT c.retired AND NOT (c.touched_bytes = '{}' AND c.touched_about = '{}')) AS n
+    WHERE d.number = n.number AND d.xmin = n.seen;
 END
 $$;
 
