@@ -496,11 +496,24 @@ static void take_signal(gate_run_t *run)
     run->stopping = 1;
 }
 
+/*
+ * nginx listens before it has handlers for signals, and writes its pid after that: only then does a SIGHUP mean a reload.
+ */
+static int hears_signals(const folder_t *folder)
+{
+    struct stat st;
+
+    return fstatat(folder->lock, "nginx.pid", &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > 0;
+}
+
 static void look(gate_run_t *run)
 {
     const once__gate_plan_t *plan = run->folder.plan;
 
     run->looks++;
+    if (!hears_signals(&run->folder)) {
+        return;
+    }
     for (size_t i = 0; i < plan->listen_count; i++) {
         if (!once__gate_answers(&plan->listen[i])) {
             return;
