@@ -406,6 +406,37 @@ static enum MHD_Result finish(const once__ui_server_t *server, struct MHD_Connec
     return result;
 }
 
+typedef struct repeats {
+    const char *trust;
+    int hosts, names, lengths, encodings;
+} repeats_t;
+
+static enum MHD_Result count_header(void *data, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    repeats_t *repeats = data;
+
+    (void)kind;
+    (void)value;
+    repeats->hosts += strcasecmp(name, "Host") == 0;
+    repeats->lengths += strcasecmp(name, "Content-Length") == 0;
+    repeats->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
+    repeats->names += repeats->trust != NULL && strcasecmp(name, repeats->trust) == 0;
+    return MHD_YES;
+}
+
+/*
+ * Two that differ are understood in one way here and in another by a proxy: which request it is, where it ends, and who sent it
+ * (a client's own name before the one that the proxy has added).
+ */
+static int is_ambiguous(const once__ui_server_t *server, struct MHD_Connection *connection)
+{
+    repeats_t repeats = {.trust = server->ui->set->trust_header};
+
+    (void)MHD_get_connection_values(connection, MHD_HEADER_KIND, count_header, &repeats);
+    return repeats.hosts > 1 || repeats.names > 1 || repeats.lengths + repeats.encodings > 1;
+}
+
 /* What is refused before a body is read. Returns 0, or the status. */
 static unsigned refusal(const once__ui_server_t *server, struct MHD_Connection *connection,
                         const char *method, const char *path, const char **why)
@@ -414,6 +445,10 @@ static unsigned refusal(const once__ui_server_t *server, struct MHD_Connection *
     const char *site = header(connection, "Sec-Fetch-Site");
     int is_post = strcmp(method, "POST") == 0, is_api = strncmp(path, "/api/", 5) == 0;
 
+    if (is_ambiguous(server, connection)) {
+        *why = "a header that must be there once is repeated";
+        return MHD_HTTP_BAD_REQUEST;
+    }
     if (!is_host(server, header(connection, "Host"))) {
         *why = "this page has another name; behind a proxy, give its address with --origin";
         return MHD_HTTP_MISDIRECTED_REQUEST;

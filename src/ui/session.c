@@ -75,6 +75,18 @@ static int make_secret(char text[ONCE__UI_SECRET_SIZE])
     return 0;
 }
 
+/* It is shown, and written into the audit trail: text without control characters. */
+static int is_name(const char *name)
+{
+    size_t len = strlen(name), at = 0, one = 1;
+
+    while (at < len && one > 0) {
+        one = once__utf8_len(name + at, len - at);
+        at += one;
+    }
+    return len > 0 && len <= ONCE_AUDIT_BY_MAX && one > 0 && once__is_field_value(name, len);
+}
+
 static int is_secret(const char *secret, const char *text)
 {
     return strlen(secret) == strlen(text) && once__equal(secret, text, strlen(secret));
@@ -95,8 +107,7 @@ static int read_line(char *line, token_t *token)
                   : strcmp(role, "view") == 0  ? ONCE__UI_VIEW
                                                : ONCE__UI_NOBODY;
     if (token->role == ONCE__UI_NOBODY || strlen(text) < TOKEN_MIN ||
-        strlen(text) >= sizeof(token->text) || rest[0] == '\0' ||
-        strlen(rest) >= sizeof(token->name) || !once__is_field_value(rest, strlen(rest))) {
+        strlen(text) >= sizeof(token->text) || !is_name(rest)) {
         return -1;
     }
     memcpy(token->text, text, strlen(text) + 1);
@@ -301,8 +312,7 @@ int once__ui_login_trusted(once__ui_sessions_t *sessions, const char *name, cons
     once__ui_session_t *found;
     int code = 0;
 
-    if (name[0] == '\0' || strlen(name) > ONCE_AUDIT_BY_MAX ||
-        !once__is_field_value(name, strlen(name))) {
+    if (!is_name(name)) {
         return -1;
     }
     (void)pthread_mutex_lock(&sessions->lock);

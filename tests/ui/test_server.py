@@ -125,6 +125,18 @@ def test_a_post_of_another_page_is_refused(page, operator):
         assert operator.send(method, "/api/settle").status == 405
 
 
+def test_what_can_be_understood_in_two_ways_is_refused(store):
+    page = Page(store, "--trust-header", "X-User")
+    host = f"Host: 127.0.0.1:{page.port}\r\n"
+    for method, headers in (("GET", host + "Host: evil.example\r\n"), ("GET", host + "X-User: root\r\nX-User: ann\r\n"),
+                            ("POST", host + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+                            ("POST", host + "Content-Length: 5\r\nContent-Length: 50\r\n")):
+        with socket.create_connection(("127.0.0.1", page.port), timeout=PATIENCE) as line:
+            line.sendall(f"{method} /api/session HTTP/1.1\r\n{headers}\r\n".encode() + (b"0\r\n\r\n" if method == "POST" else b""))
+            assert line.recv(12) == b"HTTP/1.1 400", headers
+    assert page.close() == 0
+
+
 def test_a_viewer_cannot_decide(store):
     page = Page(store)
     viewer = page.client()
@@ -197,6 +209,8 @@ def test_a_proxy_says_who_it_is(store):
     assert client.post("/api/settle", {"items": []}, **own).status == 400
     assert client.post("/api/settle", {"items": []}, **{**own, "Origin": "http://ops.example"}).status == 403
     assert client.get("/", Host="other.example").status == 421
+    assert client.get("/api/session", X_User=b"J\xfcrgen", **there).status == 401  # not UTF-8: no name for the audit trail
+    assert client.get("/api/session", X_User="Jürgen".encode(), **there).json["name"] == "Jürgen"
     bare = Client(port)
     assert bare.get("/once/app.js", **there).status == 200
     assert bare.get("/app.js", **there).status == 404
