@@ -1,6 +1,7 @@
 """The server of the page: who is heard, what is answered, and what cannot be talked out of it."""
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -413,6 +414,23 @@ def check_erasing(client):
     assert shown["status"] == 201 and shown["body"] == ""
 
 
+def check_one_cursor_at_once(client, redis):
+    """The same cursor from several tabs: one goes on with the list, the others are to begin again."""
+    cursor = client.get("/api/records").json["cursor"]
+    request = f"GET /api/records?cursor={cursor} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
+    redis.send_signal(signal.SIGSTOP)
+    lines = [socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) for _ in range(8)]
+    for line in lines:
+        line.sendall(request.encode())
+    first = select.select(lines, [], [], PATIENCE)[0][0]
+    redis.send_signal(signal.SIGCONT)
+    assert first.recv(12) == b"HTTP/1.1 410"  # without waiting for the store
+    assert {line.recv(12) for line in lines if line != first} <= {b"HTTP/1.1 200", b"HTTP/1.1 410", b"HTTP/1.1 503"}
+    for line in lines:
+        line.close()
+    until(lambda: client.get("/api/records").status == 200, "the store to answer", PATIENCE)
+
+
 def test_a_store_that_goes_away(tmp_path):
     """Redis: a record is erased there; it is killed and comes back, the page says so, and goes on."""
     with socket.socket() as place:
@@ -434,11 +452,13 @@ def test_a_store_that_goes_away(tmp_path):
         seed = Seed(url)
         seed.make("unknown", "order-1", "POST /payments")
         seed.make("completed", "order-2", "POST /payments", "Ann, Main Street 7")
+        seed.make("many", "bulk-", 200)
         seed.close()
         page = Page(url, "--role", "operate")
         client = page.client()
         until(lambda: client.get("/api/records").status == 200 and client.record("order-1"), "the record", PATIENCE)
         check_erasing(client)
+        check_one_cursor_at_once(client, redis)
         redis.kill()
         redis.wait(PATIENCE)
         answer = client.get("/api/records")

@@ -42,6 +42,7 @@ typedef struct once__redis_pass {
     struct once__redis_pass *next;
     uint64_t number; /* in the cursor of a scan */
     uint64_t used_at;
+    int is_walked; /* by a step that is not over: nothing else may use or drop it */
     uint64_t map_version;
     unsigned node;     /* which server */
     uint64_t position; /* SCAN's cursor there */

@@ -66,14 +66,16 @@ static void free_pass(once__redis_t *redis, once__redis_pass_t *pass)
 /* A caller that abandons a scan does not say so: if there are many, the least recently used one is dropped. */
 static void forget_oldest(once__redis_t *redis)
 {
-    once__redis_pass_t *oldest = redis->passes;
+    once__redis_pass_t *oldest = NULL;
     unsigned count = 0;
 
     for (once__redis_pass_t *pass = redis->passes; pass != NULL; pass = pass->next) {
-        oldest = pass->used_at < oldest->used_at ? pass : oldest;
+        if (!pass->is_walked && (oldest == NULL || pass->used_at < oldest->used_at)) {
+            oldest = pass;
+        }
         count++;
     }
-    if (count >= PASSES_MAX) {
+    if (count >= PASSES_MAX && oldest != NULL) {
         free_pass(redis, oldest);
     }
 }
@@ -112,7 +114,7 @@ static once__redis_pass_t *pass_of(once__redis_t *redis, const once__op_t *op, i
         pass = pass->next;
     }
     *code = op->looks != 0 ? ONCE_E_NOT_FOUND : ONCE_E_UNAVAILABLE;
-    return pass;
+    return pass != NULL && !pass->is_walked ? pass : NULL; /* a cursor may come twice at once */
 }
 
 /* -------------------------------------------------------------------------------------------------------------- ending */
@@ -135,8 +137,9 @@ static void end_scan(scan_t *scan, int error)
     if (error != ONCE_OK) {
         drop_records(scan);
     }
+    scan->pass->is_walked = 0;
     /* The pass of a scan stays for the next step, or for this one again. */
-    if (scan->pass != NULL && (op->kind != ONCE__OP_SCAN || (error == ONCE_OK && op->cursor.end))) {
+    if (op->kind != ONCE__OP_SCAN || (error == ONCE_OK && op->cursor.end)) {
         free_pass(redis, scan->pass);
     }
     free(scan->met);
@@ -572,6 +575,7 @@ void once__redis_scan(once__redis_t *redis, once__op_t *op)
     }
     scan->redis = redis;
     scan->op = op;
+    scan->pass->is_walked = 1;
     begin_page(scan);
 }
 
