@@ -381,6 +381,26 @@ static void test_killed_between_records(void **state)
     check_all(the.one, SECRETS);
 }
 
+/* A copy of a store that is being erased from goes on with it. */
+static void test_copied(void **state)
+{
+    char copy[PLACE_SIZE], url[4 * PLACE_SIZE];
+
+    the.one = open_one("&reap=off");
+    make_some(the.one, 0, OTHERS, SECRETS);
+    close_all();
+    erase_and_die(SECRETS, 0);
+    place_join(copy, the.base, "copy");
+    snprintf(url, sizeof(url), "local:%s?%s", the.store, the.query);
+    assert_int_equal(once_local_backup(url, copy, NULL, NULL, NULL), ONCE_OK);
+    place_remove(the.store);
+    memcpy(the.store, copy, sizeof(copy));
+    the.one = open_one("&reap=off");
+    scrub_all(the.one, NULL);
+    assert_gone();
+    check_all(the.one, SECRETS);
+}
+
 /* In the child: has written the texts, and goes on writing others. */
 static void write_on(int from, int to)
 {
@@ -471,6 +491,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_is_left, start, end),
         cmocka_unit_test_setup_teardown(test_killed, start, end),
         cmocka_unit_test_setup_teardown(test_killed_between_records, start, end),
+        cmocka_unit_test_setup_teardown(test_copied, start, end),
         cmocka_unit_test_setup_teardown(test_while_another_process_writes, start, end),
         cmocka_unit_test_setup_teardown(test_damaged, start, end),
     };

@@ -84,7 +84,7 @@ static int open_destination(copy_t *copy)
 static void close_destination(copy_t *copy, int ok)
 {
     if (!ok && copy->to.log.segments_fd >= 0) {
-        static const char *const names[] = {"format", "format.new", "secrets", "audit"};
+        static const char *const names[] = {"format", "format.new", "secrets", "audit", "erasing"};
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
             (void)unlinkat(copy->to.fd, names[i], 0);
         }
@@ -216,6 +216,32 @@ static int copy_audit(copy_t *copy)
     return ok ? ONCE_OK : fail(copy, "cannot write to");
 }
 
+/* The notes of what is being erased, behind those that were copied before: without them the texts would stay in the copy. */
+static int copy_notes(copy_t *copy)
+{
+    int from = openat(copy->from.fd, "erasing", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int to = -1;
+    char notes[4096];
+    uint64_t done = 0;
+    ssize_t len;
+
+    if (from < 0) {
+        return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read what is being erased in");
+    }
+    to = openat(copy->to.fd, "erasing", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    do {
+        len = to < 0 ? -1 : once__disk_read(&once__real_disk, from, notes, sizeof(notes), done);
+        if (len > 0 && once__disk_write(&once__real_disk, to, notes, (size_t)len, 0) != 0) {
+            len = -1;
+        }
+        done += len > 0 ? (uint64_t)len : 0;
+    } while (len > 0);
+    len = len == 0 && fdatasync(to) == 0 ? 0 : -1;
+    (void)close(from);
+    once__close(to);
+    return len == 0 ? ONCE_OK : fail(copy, "cannot write to");
+}
+
 static int copy_all(copy_t *copy)
 {
     int lock = -1, code = open_destination(copy);
@@ -227,7 +253,10 @@ static int copy_all(copy_t *copy)
                        "another program removes a file of the store, or checks or copies it, and "
                        "does not come to an end; try again later");
     }
+    /* Before and after: notes come before the first text is replaced, and go when the last segment with one has gone. */
+    code = code == ONCE_OK ? copy_notes(copy) : code;
     code = code == ONCE_OK ? copy_segments(copy) : code;
+    code = code == ONCE_OK ? copy_notes(copy) : code;
     once__segments_unlock(lock);
     code = code == ONCE_OK ? copy_secrets(copy) : code;
     code = code == ONCE_OK ? copy_audit(copy) : code;
