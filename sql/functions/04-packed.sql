@@ -113,9 +113,11 @@ EXCEPTION WHEN OTHERS THEN -- but a cancellation
 END
 $$;
 
--- The number of the dictionary that a caller names, if the store has exactly that one; 0 if not, or it names none.
+-- The number of the dictionary that a caller names, if the store has exactly that one; 0 if not, or it names none. Volatile: it must read
+-- what is committed when it has the lock on the table, not when the caller's statement began, because once.store_scrub takes that
+-- lock to know that no transaction is left which may still name a retired dictionary.
 CREATE OR REPLACE FUNCTION once._dictionary_held(p_name bytea) RETURNS smallint
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF p_name IS NULL OR length(p_name) <> 5 THEN
