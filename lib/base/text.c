@@ -63,9 +63,18 @@ int once__percent_decode(char *out, size_t size, const char *text, size_t len)
     return 0;
 }
 
-size_t once__percent_encode(char out[3], char byte)
+size_t once__percent_escape(char out[3], char byte)
 {
     static const char digits[] = "0123456789ABCDEF";
+
+    out[0] = '%';
+    out[1] = digits[(unsigned char)byte >> 4];
+    out[2] = digits[(unsigned char)byte & 15];
+    return 3;
+}
+
+size_t once__percent_encode(char out[3], char byte)
+{
     char lower = (char)(byte | 0x20);
 
     if ((lower >= 'a' && lower <= 'z') || (byte >= '0' && byte <= '9') ||
@@ -73,10 +82,7 @@ size_t once__percent_encode(char out[3], char byte)
         out[0] = byte;
         return 1;
     }
-    out[0] = '%';
-    out[1] = digits[(unsigned char)byte >> 4];
-    out[2] = digits[(unsigned char)byte & 15];
-    return 3;
+    return once__percent_escape(out, byte);
 }
 
 int once__is_token(const void *text, size_t len)

@@ -19,6 +19,9 @@ int once__percent_decode(char *out, size_t size, const char *text, size_t len);
 /* Writes the form that a byte has in any part of a URL: itself if it is unreserved (RFC 3986), else %XX. Returns its length. */
 size_t once__percent_encode(char out[3], char byte);
 
+/* Writes %XX, whichever byte it is: for texts that leave others as they are than a URL does. Returns 3. */
+size_t once__percent_escape(char out[3], char byte);
+
 /* May it be the name of a header, a method or the like (RFC 9110, token)? */
 int once__is_token(const void *text, size_t len);
 

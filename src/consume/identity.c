@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
+
 int once__consume_identity_read(once__consume_identity_t *identity, const char *text, char *error,
                                 size_t size)
 {
@@ -98,7 +100,7 @@ static int append(once__consume_id_t *key, once_slice_t value, int several)
         if (plain) {
             key->text[len++] = (char)c;
         } else {
-            len += (size_t)sprintf(key->text + len, "%%%02X", (unsigned)c);
+            len += once__percent_escape(key->text + len, (char)c);
         }
     }
     key->text[len] = '\0';

@@ -95,7 +95,7 @@ static void add_message_key(once__consume_handler_headers_t *headers, once_slice
         if (c > 0x20 && c < 0x7f && c != '%') {
             text[len++] = (char)c;
         } else {
-            len += (size_t)sprintf(text + len, "%%%02X", (unsigned)c);
+            len += once__percent_escape(text + len, (char)c);
         }
     }
     once__consume_handler_headers_add(headers, "Once-Message-Key: %.*s", (int)len, text);

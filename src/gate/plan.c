@@ -11,6 +11,7 @@
 
 #include <once/local.h>
 
+#include "base/text.h"
 #include "cli/text.h"
 #include "gate/internal.h"
 
@@ -354,7 +355,11 @@ static int read_store(once__gate_plan_t *plan)
     for (const char *at = folder; *at != '\0'; at++) {
         unsigned char byte = (unsigned char)*at;
         int plain = byte > 0x20 && byte < 0x7f && strchr("%?&#\"\\$", byte) == NULL;
-        used += (size_t)snprintf(plan->store + used, 4, plain ? "%c" : "%%%02X", byte);
+        if (plain) {
+            plan->store[used++] = *at;
+        } else {
+            used += once__percent_escape(plan->store + used, *at);
+        }
     }
     url += strncmp(url + 6, "./", 2) == 0 ? 8 : 6;
     snprintf(plan->store + used, sizeof(plan->store) - used, "/%s", url);

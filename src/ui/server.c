@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/bytes.h"
 #include "cli/text.h"
 #include "service/http.h"
@@ -42,9 +43,7 @@ struct once__ui_server {
 
 /* A POST in the making. */
 typedef struct upload {
-    char *data;
-    size_t len;
-    int too_long;
+    once__buf_t body;
 } upload_t;
 
 static const struct {
@@ -389,11 +388,11 @@ static enum MHD_Result finish(const once__ui_server_t *server, struct MHD_Connec
     json_t *body = NULL;
     enum MHD_Result result;
 
-    if (upload->too_long) {
+    if (upload->body.error != ONCE_OK) {
         return answer_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, "too long");
     }
     if (strcmp(method, "POST") == 0) {
-        body = json_loadb(upload->data != NULL ? upload->data : "", upload->len,
+        body = json_loadb(upload->body.data != NULL ? upload->body.data : "", upload->body.len,
                           JSON_REJECT_DUPLICATES, NULL);
         if (!json_is_object(body)) {
             json_decref(body);
@@ -472,21 +471,6 @@ static unsigned refusal(const once__ui_server_t *server, struct MHD_Connection *
     return 0;
 }
 
-static void take(upload_t *upload, const char *data, size_t len)
-{
-    char *more = len <= BODY_MAX - upload->len && !upload->too_long
-                     ? realloc(upload->data, upload->len + len)
-                     : NULL;
-
-    if (more == NULL) {
-        upload->too_long = 1;
-        return;
-    }
-    memcpy(more + upload->len, data, len);
-    upload->data = more;
-    upload->len += len;
-}
-
 static enum MHD_Result handle(void *data, struct MHD_Connection *connection, const char *whole,
                               const char *method, const char *version, const char *bytes,
                               size_t *len, void **state)
@@ -502,6 +486,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         if (upload == NULL) {
             return MHD_NO;
         }
+        upload->body.max = BODY_MAX;
         status = refusal(server, connection, method, path != NULL ? path : "", &why);
         if (status != 0) {
             return answer_error(connection, status, why);
@@ -509,7 +494,7 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return MHD_YES;
     }
     if (*len > 0) {
-        take(upload, bytes, *len);
+        (void)once__buf_add(&upload->body, bytes, *len); /* the error stays */
         *len = 0;
         return MHD_YES;
     }
@@ -566,10 +551,10 @@ static void completed(void *data, struct MHD_Connection *connection, void **stat
 
     (void)why;
     if (upload != NULL) {
-        if (upload->data != NULL) {
-            explicit_bzero(upload->data, upload->len);
+        if (upload->body.data != NULL) {
+            explicit_bzero(upload->body.data, upload->body.len);
         }
-        free(upload->data);
+        once__buf_free(&upload->body);
         free(upload);
     }
     (void)pthread_mutex_lock(&server->lock);

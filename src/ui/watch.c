@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/buf.h"
 #include "cli/stats.h"
 #include "cli/store.h"
 #include "cli/text.h"
@@ -150,26 +151,9 @@ void once__ui_watch_stale(once__ui_watch_t *watch)
 
 /* --------------------------------------------------------------------------------------------------------- scraping */
 
-typedef struct text {
-    char *data;
-    size_t len;
-} text_t;
-
 static size_t take(char *bytes, size_t size, size_t count, void *data)
 {
-    text_t *text = data;
-    char *more = size * count <= TEXT_MAX - text->len
-                     ? realloc(text->data, text->len + size * count + 1)
-                     : NULL;
-
-    if (more == NULL) {
-        return 0;
-    }
-    memcpy(more + text->len, bytes, size * count);
-    text->data = more;
-    text->len += size * count;
-    more[text->len] = '\0';
-    return size * count;
+    return once__buf_add(data, bytes, size * count) == ONCE_OK ? size * count : 0;
 }
 
 /* A peer that is silent must not keep the end waiting. */
@@ -185,7 +169,7 @@ static int has_ended(void *data, curl_off_t a, curl_off_t b, curl_off_t c, curl_
     return ends;
 }
 
-static int fetch(CURL *easy, once__ui_watch_t *watch, const char *url, text_t *text,
+static int fetch(CURL *easy, once__ui_watch_t *watch, const char *url, once__buf_t *text,
                  char trouble[CURL_ERROR_SIZE])
 {
     long status = 0;
@@ -220,7 +204,7 @@ static int fetch(CURL *easy, once__ui_watch_t *watch, const char *url, text_t *t
 static json_t *scrape_one(CURL *easy, once__ui_watch_t *watch, const char *kind, const char *url)
 {
     char trouble[CURL_ERROR_SIZE] = "out of memory";
-    text_t text = {0};
+    once__buf_t text = ONCE__BUF(TEXT_MAX);
     int good = easy != NULL && fetch(easy, watch, url, &text, trouble) == 0;
     json_t *found =
         json_pack("{s:s, s:s, s:b, s:o, s:o}", "kind", kind, "url", once__cli_shown_url(url).text,
@@ -231,7 +215,7 @@ static json_t *scrape_one(CURL *easy, once__ui_watch_t *watch, const char *kind,
         (void)json_object_set_new(found, "error",
                                   json_string(trouble[0] != '\0' ? trouble : "no answer"));
     }
-    free(text.data);
+    once__buf_free(&text);
     return found;
 }
 

@@ -95,7 +95,7 @@ static void add_line(lines_t *lines, once_slice_t name, once_slice_t value)
     line[len++] = ' ';
     for (size_t i = 0; i < value.len; i++) {
         if (bytes[i] < 0x20 || bytes[i] >= 0x7f) {
-            len += (size_t)sprintf(line + len, "%%%02X", (unsigned)bytes[i]);
+            len += once__percent_escape(line + len, (char)bytes[i]);
         } else {
             line[len++] = (char)bytes[i];
         }
