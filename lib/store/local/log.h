@@ -95,7 +95,7 @@ int once__segment_make(const once__log_config_t *config, uint64_t size, const ui
 void once__segment_seal(const once__log_config_t *config, once__own_t *own);
 
 /*
- * Whoever drops a segment has LOCK_SH, and whoever needs all of them for a while (fsck, backup) has LOCK_EX. ONCE_OK;
+ * Locks the set of segments: LOCK_SH to drop one, LOCK_EX to need all of them for a while (fsck, backup). ONCE_OK;
  * ONCE_E_CONFLICT: others have it, for `wait_ms` by now; ONCE_E_FULL, ONCE_E_IO.
  */
 int once__segments_lock(int segments_fd, int how, unsigned wait_ms, int *lock);
