@@ -16,7 +16,6 @@
 #include "service/http.h"
 #include "ui/ui.h"
 
-#define THREADS         4
 #define CONNECTIONS_MAX 64
 #define IDLE_S          10    /* of a connection on which nothing comes */
 #define REQUEST_MS      10000 /* from the end of one request to the end of the next one */
@@ -35,7 +34,7 @@ struct once__ui_server {
     once__ui_t *ui;
     struct MHD_Daemon *daemon;
     pthread_mutex_t lock; /* of the lines */
-    line_t lines[CONNECTIONS_MAX + THREADS];
+    line_t lines[CONNECTIONS_MAX + 1];
     char hosts[ORIGINS_MAX][300]; /* what the page may be called: HOST[:PORT] */
     char origins[ORIGINS_MAX][300];
     size_t host_count;
@@ -662,9 +661,10 @@ once__ui_server_t *once__ui_server_start(once__ui_t *ui, unsigned *port)
     if (fd >= 0) {
         name_origins(server, listen, *port);
         errno = 0;
+        /* A thread for each: requests that wait for a store which does not answer must not keep the page from saying so. */
         server->daemon = MHD_start_daemon(
-            MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, handle, server, MHD_OPTION_LISTEN_SOCKET,
-            fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT,
+            MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL, 0, NULL,
+            NULL, handle, server, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
             (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADERS_MAX, MHD_OPTION_NOTIFY_CONNECTION,
             connected, server, MHD_OPTION_NOTIFY_COMPLETED, completed, server, MHD_OPTION_END);

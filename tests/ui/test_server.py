@@ -420,7 +420,7 @@ def check_one_cursor_at_once(client, redis):
     request = f"GET /api/records?cursor={cursor} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
     redis.send_signal(signal.SIGSTOP)
     lines, answered = [], []
-    while not answered and len(lines) < 8:  # one after the other: a thread that waits for the store accepts no further one
+    while not answered and len(lines) < 8:
         lines.append(socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE))
         lines[-1].sendall(request.encode())
         answered = select.select(lines, [], [], 0.5)[0]
@@ -429,6 +429,23 @@ def check_one_cursor_at_once(client, redis):
     assert first.recv(12) == b"HTTP/1.1 410"  # without waiting for the store
     assert {line.recv(12) for line in lines if line != first} <= {b"HTTP/1.1 200", b"HTTP/1.1 410", b"HTTP/1.1 503"}
     for line in lines:
+        line.close()
+    until(lambda: client.get("/api/records").status == 200, "the store to answer", PATIENCE)
+
+
+def check_page_of_a_frozen_store(client, redis):
+    """Requests that wait for the store keep nobody else waiting."""
+    request = f"GET /api/records HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
+    redis.send_signal(signal.SIGSTOP)
+    lines = []
+    while len(lines) < 12 and not select.select(lines, [], [], 0.1)[0]:  # time enough for a thread to take each
+        lines.append(socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE))
+        lines[-1].sendall(request.encode())
+    assert client.get("/").status == 200 and client.get("/api/session").status == 200
+    assert not select.select(lines, [], [], 0)[0]
+    redis.send_signal(signal.SIGCONT)
+    for line in lines:
+        assert line.recv(12) in (b"HTTP/1.1 200", b"HTTP/1.1 503")
         line.close()
     until(lambda: client.get("/api/records").status == 200, "the store to answer", PATIENCE)
 
@@ -461,6 +478,7 @@ def test_a_store_that_goes_away(tmp_path):
         until(lambda: client.get("/api/records").status == 200 and client.record("order-1"), "the record", PATIENCE)
         check_erasing(client)
         check_one_cursor_at_once(client, redis)
+        check_page_of_a_frozen_store(client, redis)
         redis.kill()
         redis.wait(PATIENCE)
         answer = client.get("/api/records")
