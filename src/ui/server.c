@@ -21,7 +21,6 @@
 #define REQUEST_MS      10000 /* from the end of one request to the end of the next one */
 #define HEADERS_MAX     (32 * 1024)
 #define BODY_MAX        (512 * 1024)
-#define COOKIE          "once_ui"
 #define ORIGINS_MAX     (ONCE__CLI_LIST_MAX + 3)
 
 /* A connection, to be ended when it has taken too long. libmicrohttpd measures silence only. */
@@ -35,6 +34,7 @@ struct once__ui_server {
     struct MHD_Daemon *daemon;
     pthread_mutex_t lock; /* of the lines */
     line_t lines[CONNECTIONS_MAX + 1];
+    char cookie[24]; /* its name has the port: two pages on one host have a session each */
     char hosts[ORIGINS_MAX][300]; /* what the page may be called: HOST[:PORT] */
     char origins[ORIGINS_MAX][300];
     size_t host_count;
@@ -189,14 +189,14 @@ static enum MHD_Result answer_file(struct MHD_Connection *connection, const char
 /* ----------------------------------------------------------------------------------------------------- who may ask */
 
 /* A name that leads here although it is not ours is how other pages reach this one (DNS rebinding). */
-static int is_host(const once__ui_server_t *server, const char *host)
+static const char *origin_of(const once__ui_server_t *server, const char *host)
 {
     for (size_t i = 0; host != NULL && i < server->host_count; i++) {
         if (strcasecmp(server->hosts[i], host) == 0) {
-            return 1;
+            return server->origins[i];
         }
     }
-    return 0;
+    return NULL;
 }
 
 static int is_origin(const once__ui_server_t *server, const char *origin)
@@ -229,7 +229,7 @@ static int find_session(const once__ui_server_t *server, struct MHD_Connection *
 {
     const char *trust = server->ui->set->trust_header;
     const char *name = trust != NULL ? header(connection, trust) : NULL;
-    const char *id = MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, COOKIE);
+    const char *id = MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, server->cookie);
 
     if (once__ui_session_find(server->ui->sessions, id, who) != 0) {
         return -1;
@@ -245,12 +245,13 @@ typedef struct cookie {
 static cookie_t cookie_of(const once__ui_server_t *server, struct MHD_Connection *connection,
                           const char *id)
 {
-    const char *scheme = header(connection, "X-Forwarded-Proto");
+    const char *origin = origin_of(server, header(connection, "Host"));
     cookie_t cookie;
 
     (void)snprintf(cookie.text, sizeof(cookie.text),
-                   COOKIE "=%s; Path=%s/; HttpOnly; SameSite=Strict%s%s", id, server->ui->prefix,
-                   scheme != NULL && strcmp(scheme, "https") == 0 ? "; Secure" : "",
+                   "%s=%s; Path=%s/; HttpOnly; SameSite=Strict%s%s", server->cookie, id,
+                   server->ui->prefix,
+                   origin != NULL && strncasecmp(origin, "https:", 6) == 0 ? "; Secure" : "",
                    id[0] == '\0' ? "; Max-Age=0" : "");
     return cookie;
 }
@@ -271,7 +272,7 @@ static enum MHD_Result answer_session(const once__ui_server_t *server,
     const once__ui_t *ui = server->ui;
     const char *trust = ui->set->trust_header;
     const char *name = trust != NULL ? header(connection, trust) : NULL;
-    const char *id = MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, COOKIE);
+    const char *id = MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, server->cookie);
     once__ui_session_t who = {0};
 
     if (find_session(server, connection, &who) == 0) {
@@ -447,7 +448,7 @@ static unsigned refusal(const once__ui_server_t *server, struct MHD_Connection *
         *why = "a header that must be there once is repeated";
         return MHD_HTTP_BAD_REQUEST;
     }
-    if (!is_host(server, header(connection, "Host"))) {
+    if (origin_of(server, header(connection, "Host")) == NULL) {
         *why = "this page has another name; behind a proxy, give its address with --origin";
         return MHD_HTTP_MISDIRECTED_REQUEST;
     }
@@ -612,6 +613,7 @@ static void name_origins(once__ui_server_t *server, const char *listen, unsigned
     const once__cli_list_t *more = &server->ui->set->origins;
     const char *colon = strrchr(listen, ':');
 
+    (void)snprintf(server->cookie, sizeof(server->cookie), "once_ui_%u", port);
     add_origin(server, "http://%.*s:%u", colon != NULL ? (int)(colon - listen) : 9,
                colon != NULL ? listen : "127.0.0.1", port);
     add_origin(server, "http://localhost:%u", port);

@@ -77,7 +77,7 @@ def test_nothing_but_the_page_without_a_session(page):
         assert client.get(f"/api/{path}").status == 401
     for path in ("settle", "erase", "logout", "outbox/retry", "outbox/drop"):
         assert client.post(f"/api/{path}", {}).status == 401
-    assert client.get("/api/records", Cookie="once_ui=" + 32 * "a").status == 401
+    assert client.get("/api/records", Cookie=f"once_ui_{client.port}=" + 32 * "a").status == 401
     assert client.get("/../etc/passwd").status == 404
 
 
@@ -92,6 +92,7 @@ def test_a_token_is_for_one_browser(store):
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Secure" not in cookie
     assert answer.json["role"] == "view"
+    assert cookie.startswith(f"once_ui_{page.port}=")  # another page of this host has another one
     assert Client(page.port).login(token).status == 401
     assert client.get("/api/stats").status == 200
     second = page.again()
@@ -196,7 +197,7 @@ def test_a_proxy_says_who_it_is(store):
         probe.settimeout(PATIENCE)
     port = listening(page.process.pid)
     client = Client(port, "/once")
-    there = {"Host": "ops.example", "X_Forwarded_Proto": "https"}
+    there = {"Host": "ops.example"}
     assert client.get("/api/session", **there).status == 401
     assert client.get("/api/session", X_User="", **there).status == 401
     answer = client.get("/api/session", X_User="ann@example.com", **there)
