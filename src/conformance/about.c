@@ -103,17 +103,19 @@ static void about_cause(once__test_t *t)
 }
 
 /* An earlier attempt as the record shows it. Its holder may be left out, never another's. */
-#define CHECK_ATTEMPT(record, n, want_epoch, want_state, want_cause)                               \
-    do {                                                                                           \
-        once_attempt_t attempt_ = ONCE_ATTEMPT_INIT;                                               \
-        EXPECT(ONCE_OK, once_record_attempt(record, n, &attempt_));                                \
-        CHECK_EQ(want_epoch, attempt_.epoch);                                                      \
-        CHECK_EQ(want_state, attempt_.state);                                                      \
-        SAYS(want_cause, attempt_.cause);                                                          \
-        CHECK(attempt_.holder.len == 0 || has_colon(attempt_.holder));                             \
-        CHECK(attempt_.ended >= once_record_time(record, ONCE_TIME_CREATED));                      \
-        CHECK(attempt_.ended <= once_record_time(record, ONCE_TIME_CHANGED));                      \
-    } while (0)
+static void check_attempt(once__test_t *t, const once_record_t *record, unsigned n, uint64_t epoch,
+                          once_state_t state, const char *cause)
+{
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+
+    EXPECT(ONCE_OK, once_record_attempt(record, n, &attempt));
+    CHECK_EQ(epoch, attempt.epoch);
+    CHECK_EQ(state, attempt.state);
+    SAYS(cause, attempt.cause);
+    CHECK(attempt.holder.len == 0 || has_colon(attempt.holder));
+    CHECK(attempt.ended >= once_record_time(record, ONCE_TIME_CREATED));
+    CHECK(attempt.ended <= once_record_time(record, ONCE_TIME_CHANGED));
+}
 
 /* Of each attempt but the last: when and why it ended. They stay when the record ends. */
 static void about_attempts(once__test_t *t)
@@ -129,7 +131,7 @@ static void about_attempts(once__test_t *t)
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &ask));
     EXPECT(ONCE_OK, once__peer_get(b, &ask));
     SAYS("", once_record_cause(b->record));
-    CHECK_ATTEMPT(b->record, 0, 1, ONCE_STATE_FAILED, "not now");
+    check_attempt(t, b->record, 0, 1, ONCE_STATE_FAILED, "not now");
     EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(b->record, 1, &attempt));
     once__peer_wait_lease(b, &ask);
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
@@ -137,18 +139,18 @@ static void about_attempts(once__test_t *t)
     EXPECT(ONCE_OUTCOME_DONE, once__peer_renew(a));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_release(a, 503, "again"));
     CHECK_ABOUT(b, &ask, "d", "again");
-    CHECK_ATTEMPT(b->record, 0, 2, ONCE_STATE_UNKNOWN, "lease over");
+    check_attempt(t, b->record, 0, 2, ONCE_STATE_UNKNOWN, "lease over");
     EXPECT(ONCE_OUTCOME_RUN,
            once__peer_begin(b, &ask)); /* nothing is promised since the lease ran out */
     EXPECT(ONCE_OUTCOME_DONE, once__peer_doubt(b));
     CHECK_ABOUT(a, &ask, "d", "timeout");
-    CHECK_ATTEMPT(a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
+    check_attempt(t, a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(b, NULL));
     EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     CHECK_ABOUT(a, &ask, "d", "");
-    CHECK_ATTEMPT(a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
-    CHECK_ATTEMPT(a->record, 1, 2, ONCE_STATE_UNKNOWN, "lease over");
-    CHECK_ATTEMPT(a->record, 2, 1, ONCE_STATE_FAILED, "not now");
+    check_attempt(t, a->record, 0, 3, ONCE_STATE_UNKNOWN, "again");
+    check_attempt(t, a->record, 1, 2, ONCE_STATE_UNKNOWN, "lease over");
+    check_attempt(t, a->record, 2, 1, ONCE_STATE_FAILED, "not now");
     EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(a->record, 3, &attempt));
 }
 
@@ -169,7 +171,7 @@ static void about_many_attempts(once__test_t *t)
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OK, once__peer_get(a, &ask));
     for (unsigned n = 0; n < 4; n++) {
-        CHECK_ATTEMPT(a->record, n, 12 - n, ONCE_STATE_FAILED, "n");
+        check_attempt(t, a->record, n, 12 - n, ONCE_STATE_FAILED, "n");
     }
     EXPECT(ONCE_E_NOT_FOUND, once_record_attempt(a->record, 8, &attempt));
 }
