@@ -549,7 +549,7 @@ def test_holder_dies_at_every_step(drive, store, what):
         assert again == answer or (answer, again) in changes, (key, answer, again)
 
 
-def counts(driver):
+def loaded(driver):
     """Pairs that were done, and asks that were refused."""
     done, _, failed = map(int, driver("count").split())
     return done, failed
@@ -566,12 +566,12 @@ def test_process_that_stops_under_load(drive, store):
     stuck = 0
     for _ in range(20):
         one.stop()
-        done, failed = counts(two)
-        until(lambda: sum(counts(two)) > done + failed + 300, "answers of the other process", PATIENCE)
-        stuck += counts(two)[0] <= done  # stopped while it had a lock of the index: the other one answers that it cannot
+        done, failed = loaded(two)
+        until(lambda: sum(loaded(two)) > done + failed + 300, "answers of the other process", PATIENCE)
+        stuck += loaded(two)[0] <= done  # stopped while it had a lock of the index: the other one answers that it cannot
         one.go_on()
         until(lambda: one("count"), "an answer", PATIENCE)
-        until(lambda: counts(two)[0] > done + 300, "progress of the other process", PATIENCE)
+        until(lambda: loaded(two)[0] > done + 300, "progress of the other process", PATIENCE)
     assert stuck < 10
 
 
