@@ -63,6 +63,7 @@ def check(text):
     assert [int(number) for number, _ in counts] == [1] * 8 + [2] * 4, text
     assert "(replayed)" in text
     assert "3  mails in the box, of which 1 a second copy" in text and "two copies, one Message-ID, none lost" in text
-    assert "asked twice for it (3 requests in all) and sent it once" in text
+    # Three, and one more for each delivery that a busy machine makes the broker repeat.
+    assert int(re.search(r"asked twice for it \((\d+) requests in all\) and sent it once", text)[1]) >= 3, text
     for word in ("WRONG", "not as promised", "did not end well"):
         assert word not in text, text
