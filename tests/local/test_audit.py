@@ -456,9 +456,9 @@ def test_limit_of_file_sizes(drive, store):
 # -------------------------------------------------------------------------------------------- processes that stand still
 
 def others(driver, keys, count):
-    """Keys whose records are in other shards than those of `keys`."""
+    """Keys whose records are in other shards than those of `keys`: once__index_shard_of()."""
     def shard(name):
-        return int(driver(f"id {name}")[:4], 16) >> 6
+        return int.from_bytes(bytes.fromhex(driver(f"id {name}")[:4]), "little") % 1024
     found, number, taken = [], 0, {shard(key) for key in keys}
     while len(found) < count:
         name = f"other{number}"

@@ -133,7 +133,8 @@ uint32_t once__pages_count(const once__index_header_t *map)
 
 /* ------------------------------------------------------------------------------------------------------------ words */
 
-/* Of the id's bits, the first 10 choose the shard, 6 and 11 others are the tag, and the 64 between those are the key. */
+/* The id's first 16 bits are a little-endian number: its lower 10 bits choose the shard, its upper 6 and the lower 11 of the
+   number at byte 10 are the tag, and the 64 bits between the two are the key. */
 
 uint32_t once__index_shard_of(const uint8_t *id)
 {
