@@ -211,6 +211,8 @@ def result(name, what, faults, found, unfenced=False, expected=("double",)):
     print(f"{name}{' without its fence' if unfenced else ''}: {what}, {faults}: "
           + ", ".join(f"{number:,} {kind}" for kind, number in numbers.items()), flush=True)
     if not unfenced:
+        if any(numbers.values()):
+            print("VIOLATION", flush=True)  # scripts/test does not run the test again
         return int(any(numbers.values()))
     missed = [kind for kind in expected if not numbers[kind]]
     if missed:
