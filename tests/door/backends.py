@@ -17,7 +17,7 @@ from harness.wait import PATIENCE, Timeout
 
 EXAMPLES = os.path.join(environment.SOURCE, "examples", "door")
 PLACE = os.path.join(environment.BUILD, "door")
-PYTHON = os.path.join(environment.BUILD, "packages", "venv", "bin", "python")  # of tests/packages/prepare
+PYTHON = os.path.join(environment.BUILD, "packages", "python", "venv", "bin", "python")  # of tests/packages/python/prepare
 LANGUAGES = ("c", "python", "node", "go")
 
 

@@ -29,15 +29,20 @@ class Stop:
 
 
 class Wire:
-    """Listens at `port`, and passes everything on to `target`, which may change: a path (UNIX), or (host, port)."""
+    """Listens at `port`, or at `path`, and passes everything on to `target`, which may change: a path (UNIX), or (host, port)."""
 
-    def __init__(self, target):
+    def __init__(self, target, path=None):
         self.target = target
         self.lock = threading.Lock()
         self.stops, self.ends, self.said = [], [], []
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = self.listener.getsockname()[1]
-        self.name = f"127.0.0.1:{self.port}"
+        if path:
+            self.listener, self.name = socket.socket(socket.AF_UNIX), path
+            self.listener.bind(path)
+            self.listener.listen(128)
+        else:
+            self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+            self.port = self.listener.getsockname()[1]
+            self.name = f"127.0.0.1:{self.port}"
         threading.Thread(target=self.accept, daemon=True).start()
 
     def stop_at(self, text, back=False):

@@ -3,7 +3,7 @@ is what `prepare` has installed."""
 import os
 import re
 
-from conftest import PLACE
+from stacks import PLACE
 from harness import environment
 from harness.wait import until
 from shell import Shell, free_port
@@ -24,7 +24,7 @@ def test_ten_minutes():
 
     shell = Shell()
     try:
-        shell.run(f". {PLACE}/venv/bin/activate")
+        shell.run(f". {PLACE}/python/venv/bin/activate")
         shell.run(database)
         shell.run(ported(start))
         shell.wait("Uvicorn running on")
