@@ -50,26 +50,27 @@ ONCE_API ONCE_MUST_CHECK int once_recall(once_t *once, const once_ask_t *asks,
 
 #define ONCE_CURSOR_SIZE 40 /* bytes */
 
-/* Where a scan in steps goes on. The bytes are the store's, which takes any: they may have been with a client. */
-typedef struct once_cursor {
-    uint8_t bytes[ONCE_CURSOR_SIZE]; /* all zero: the beginning */
-    int end;                         /* nothing is left */
-    uint64_t looked;                 /* at about how many the last step looked */
-} once_cursor_t;
+/* A scan in steps: which records, how far a step may go, and where the next one begins. */
+typedef struct once_page {
+    const once_filter_t *filter; /* its limit does not count; NULL: all records */
+    uint64_t looks;              /* a step looks at this many records at most, 1 to 1000 */
+    uint8_t cursor
+        [ONCE_CURSOR_SIZE]; /* all zero: the beginning. Any bytes are safe: a client may have kept them */
+    int end;                /* set by a step: nothing is left */
+    uint64_t looked;        /* set by a step: at about how many records it looked */
+} once_page_t;
 
 /*
- * One step of once_record_scan, for views that must not take longer in a large store: looks at `looks` records at most (1 to 1000;
- * a redis:// store may look at a few more, and a step that has found many ends earlier) from `*cursor` on. `each` receives those
- * that pass the filter, whose limit does not count. Before `done` is called `*cursor` becomes where the next step begins; it must
- * stay valid until then, and is not touched after an error. Steps with one filter, one after the other until `end`, receive what
- * one scan does; once_answer_damaged need not count what is left out by its state. Cursors are for stores of the same URL; one of
- * a redis:// store is for the same handle, and is ONCE_E_NOT_FOUND if others were used meanwhile: begin again.
+ * One step of once_record_scan, for views that must not take longer in a large store: looks at `page->looks` records at most (a
+ * redis:// store may look at a few more, and a step that has found many ends earlier) from `page->cursor` on. `each` receives
+ * those that pass the filter. Before `done` is called the page gets the cursor of the next step; it must stay valid until then,
+ * and is not touched after an error. Steps with one filter, one after the other until `end`, receive what one scan does;
+ * once_answer_damaged need not count what is left out by its state. Cursors are for stores of the same URL; one of a redis:// store
+ * is for the same handle, and is ONCE_E_NOT_FOUND if others were used meanwhile: begin again.
  */
-ONCE_API ONCE_MUST_CHECK int once_record_page(once_t *once, const once_filter_t *filter,
-                                              once_cursor_t *cursor, uint64_t looks,
-                                              once_scan_cb each, once_cb done, void *data);
-ONCE_API ONCE_MUST_CHECK int once_record_page_sync(once_t *once, const once_filter_t *filter,
-                                                   once_cursor_t *cursor, uint64_t looks,
+ONCE_API ONCE_MUST_CHECK int once_record_page(once_t *once, once_page_t *page, once_scan_cb each,
+                                              once_cb done, void *data);
+ONCE_API ONCE_MUST_CHECK int once_record_page_sync(once_t *once, once_page_t *page,
                                                    once_scan_cb each, void *data,
                                                    once_answer_t **answer);
 

@@ -40,9 +40,8 @@ typedef struct scan {
     once_scan_cb each;
     void *each_data;
     uint64_t shown;
-    uint64_t damaged; /* records that cannot be read */
-    once_cursor_t
-        *page; /* of a scan that is one step: the caller's cursor; NULL: it goes on to the end */
+    uint64_t damaged;  /* records that cannot be read */
+    once_page_t *page; /* of a scan that is one step: the caller's; NULL: it goes on to the end */
 } scan_t;
 
 /* Passes one record to the callback. Returns whether to go on. */
@@ -106,7 +105,7 @@ static void scan_reply(once__job_t *job)
         return;
     }
     if (scan->page != NULL && !job->delivered) { /* it is the caller's until then */
-        memcpy(scan->page->bytes, job->op.cursor.bytes, sizeof(scan->page->bytes));
+        memcpy(scan->page->cursor, job->op.cursor.bytes, sizeof(scan->page->cursor));
         scan->page->end = job->op.cursor.end;
         scan->page->looked = job->op.looks;
     }
@@ -122,13 +121,13 @@ static void scan_reply(once__job_t *job)
 }
 
 /* `page` NULL: from the beginning to the end. */
-static int scan_locked(once_t *once, const once_filter_t *filter, once_cursor_t *page,
-                       uint64_t looks, once_scan_cb each, once_cb done, void *data)
+static int scan_locked(once_t *once, const once_filter_t *filter, once_page_t *page,
+                       once_scan_cb each, once_cb done, void *data)
 {
     scan_t *scan;
 
     if (filter->scope_hash_len > ONCE_SCOPE_HASH_SIZE || each == NULL ||
-        (page != NULL && (looks == 0 || looks > LOOKS_MAX))) {
+        (page != NULL && (page->looks == 0 || page->looks > LOOKS_MAX))) {
         return ONCE_E_INVALID;
     }
     scan = (scan_t *)once__job_new(once, sizeof(*scan), done, data);
@@ -153,16 +152,16 @@ static int scan_locked(once_t *once, const once_filter_t *filter, once_cursor_t 
     if (page != NULL) {
         scan->page = page;
         scan->filter.limit = 0;
-        scan->job.op.limit = looks < SCAN_STEP ? looks : SCAN_STEP;
-        scan->job.op.looks = looks;
-        memcpy(scan->job.op.cursor.bytes, page->bytes, sizeof(page->bytes));
+        scan->job.op.limit = page->looks < SCAN_STEP ? page->looks : SCAN_STEP;
+        scan->job.op.looks = page->looks;
+        memcpy(scan->job.op.cursor.bytes, page->cursor, sizeof(page->cursor));
     }
     once__job_submit(&scan->job);
     return ONCE_OK;
 }
 
-static int scan(once_t *once, const once_filter_t *given, once_cursor_t *page, uint64_t looks,
-                once_scan_cb each, once_cb done, void *data)
+static int scan(once_t *once, const once_filter_t *given, once_page_t *page, once_scan_cb each,
+                once_cb done, void *data)
 {
     once_filter_t filter = ONCE_FILTER_INIT;
     int code = once__enter(once);
@@ -174,7 +173,7 @@ static int scan(once_t *once, const once_filter_t *given, once_cursor_t *page, u
         code = once__sized_read(&filter, sizeof(filter), ONCE__FILTER_V1, given);
     }
     if (code == ONCE_OK) {
-        code = scan_locked(once, &filter, page, looks, each, done, data);
+        code = scan_locked(once, &filter, page, each, done, data);
     }
     once__leave(once);
     return code;
@@ -183,13 +182,12 @@ static int scan(once_t *once, const once_filter_t *given, once_cursor_t *page, u
 int once_record_scan(once_t *once, const once_filter_t *filter, once_scan_cb each, once_cb done,
                      void *data)
 {
-    return scan(once, filter, NULL, 0, each, done, data);
+    return scan(once, filter, NULL, each, done, data);
 }
 
-int once_record_page(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
-                     uint64_t looks, once_scan_cb each, once_cb done, void *data)
+int once_record_page(once_t *once, once_page_t *page, once_scan_cb each, once_cb done, void *data)
 {
-    return cursor != NULL ? scan(once, filter, cursor, looks, each, done, data) : ONCE_E_INVALID;
+    return page != NULL ? scan(once, page->filter, page, each, done, data) : ONCE_E_INVALID;
 }
 
 /* -------------------------------------------------------------------------------------------------------- deciding */

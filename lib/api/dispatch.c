@@ -1,5 +1,6 @@
 #include "api/dispatch.h"
 
+#include <assert.h>
 #include <time.h>
 
 #include <once/experimental.h>
@@ -228,6 +229,7 @@ static void arrived(once_t *once, once_answer_t *answer, void *data)
 {
     waiter_t *waiter = data;
 
+    assert(!waiter->done && waiter->answer == NULL); /* one call, one answer */
     once_answer_keep(answer);
     waiter->answer = answer;
     waiter->done = 1;
@@ -262,6 +264,7 @@ static int await_answer(once_t *once, int code, waiter_t *waiter, once_answer_t 
     }
     if (code == ONCE_OK) {
         once__dispatch_until(once, has_arrived, waiter, UINT64_MAX);
+        assert(waiter->done && waiter->answer != NULL);
         code = once_answer_error(waiter->answer);
         if (code == ONCE_OK && answer != NULL) {
             *answer = waiter->answer;
@@ -385,8 +388,9 @@ static void scan_arrived(once_t *once, once_answer_t *answer, void *data)
     arrived(once, answer, &scan->waiter);
 }
 
-static int scan_sync(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
-                     uint64_t looks, once_scan_cb each, void *data, once_answer_t **answer)
+/* `page` NULL: the whole scan. */
+static int scan_sync(once_t *once, const once_filter_t *filter, once_page_t *page,
+                     once_scan_cb each, void *data, once_answer_t **answer)
 {
     scan_waiter_t scan = {.each = each, .data = data};
     int code = enter_blocking(once);
@@ -401,26 +405,25 @@ static int scan_sync(once_t *once, const once_filter_t *filter, once_cursor_t *c
         }
         return code;
     }
-    code = cursor != NULL
-               ? once_record_page(once, filter, cursor, looks, scan_each, scan_arrived, &scan)
-               : once_record_scan(once, filter, scan_each, scan_arrived, &scan);
+    code = page != NULL ? once_record_page(once, page, scan_each, scan_arrived, &scan)
+                        : once_record_scan(once, filter, scan_each, scan_arrived, &scan);
     return await_answer(once, code, &scan.waiter, answer);
 }
 
 int once_record_scan_sync(once_t *once, const once_filter_t *filter, once_scan_cb each, void *data,
                           once_answer_t **answer)
 {
-    return scan_sync(once, filter, NULL, 0, each, data, answer);
+    return scan_sync(once, filter, NULL, each, data, answer);
 }
 
-int once_record_page_sync(once_t *once, const once_filter_t *filter, once_cursor_t *cursor,
-                          uint64_t looks, once_scan_cb each, void *data, once_answer_t **answer)
+int once_record_page_sync(once_t *once, once_page_t *page, once_scan_cb each, void *data,
+                          once_answer_t **answer)
 {
-    if (cursor == NULL) {
+    if (page == NULL) {
         *(answer != NULL ? answer : &(once_answer_t *){NULL}) = NULL;
         return ONCE_E_INVALID;
     }
-    return scan_sync(once, filter, cursor, looks, each, data, answer);
+    return scan_sync(once, NULL, page, each, data, answer);
 }
 
 static int entry_each(once_t *once, const once_audit_entry_t *entry, void *data)

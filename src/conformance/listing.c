@@ -239,7 +239,7 @@ static void scan_in_steps(once__test_t *t)
 {
     once__peer_t *a = once__peer_open(t, "");
     once_filter_t filter = ONCE_FILTER_INIT;
-    once_cursor_t cursor = {0}, *none = NULL;
+    once_page_t page = {.filter = &filter, .looks = 7}, *none = NULL;
     uint8_t hash[ONCE_SCOPE_HASH_SIZE];
     seen_t *seen = new_seen(t);
     unsigned steps = 0;
@@ -254,22 +254,20 @@ static void scan_in_steps(once__test_t *t)
     filter.scope_hash = hash;
     filter.scope_hash_len = sizeof(hash);
     filter.limit = 1; /* does not count */
-    EXPECT(ONCE_E_INVALID,
-           once_record_page_sync(a->once, &filter, none, 7, note_record, seen, NULL));
-    EXPECT(ONCE_E_INVALID,
-           once_record_page_sync(a->once, &filter, &cursor, 0, note_record, seen, NULL));
-    for (; !cursor.end; steps++) {
-        EXPECT(ONCE_OK,
-               once_record_page_sync(a->once, &filter, &cursor, 7, note_record, seen, NULL));
+    EXPECT(ONCE_E_INVALID, once_record_page_sync(a->once, none, note_record, seen, NULL));
+    page.looks = 0;
+    EXPECT(ONCE_E_INVALID, once_record_page_sync(a->once, &page, note_record, seen, NULL));
+    for (page.looks = 7; !page.end; steps++) {
+        EXPECT(ONCE_OK, once_record_page_sync(a->once, &page, note_record, seen, NULL));
     }
     CHECK(steps > 1);
     CHECK_EQ(100, seen->count);
     /* A step ends, though nothing passes. */
-    memset(&cursor, 0, sizeof(cursor));
+    memset(page.cursor, 0, sizeof(page.cursor));
     filter.states = 1u << ONCE_STATE_COMPLETED;
-    EXPECT(ONCE_OK, once_record_page_sync(a->once, &filter, &cursor, 7, note_record, seen, NULL));
+    EXPECT(ONCE_OK, once_record_page_sync(a->once, &page, note_record, seen, NULL));
     CHECK_EQ(100, seen->count);
-    CHECK(!cursor.end);
+    CHECK(!page.end);
     for (unsigned i = 0; i < 100; i++) {
         CHECK_EQ(1, has_key(seen, seen->keys[i]));
     }

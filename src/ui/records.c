@@ -94,13 +94,11 @@ static int read_filter(once__ui_request_t *request, once__cli_chosen_t *chosen)
     return 0;
 }
 
-static int read_cursor(once__ui_request_t *request, once_cursor_t *cursor)
+static int read_cursor(once__ui_request_t *request, once_page_t *page)
 {
     const char *text = once__ui_parameter(request, "cursor");
 
-    memset(cursor, 0, sizeof(*cursor));
-    if (text != NULL &&
-        once__unhex(cursor->bytes, sizeof(cursor->bytes), text, strlen(text)) != 0) {
+    if (text != NULL && once__unhex(page->cursor, sizeof(page->cursor), text, strlen(text)) != 0) {
         (void)once__ui_refuse(request, MHD_HTTP_BAD_REQUEST, "the cursor is not one of ours");
         return -1;
     }
@@ -108,8 +106,8 @@ static int read_cursor(once__ui_request_t *request, once_cursor_t *cursor)
 }
 
 /* Steps until there is a page of rows, the end, or no time left: the next request goes on. */
-static int look(once__ui_request_t *request, const once_filter_t *filter, once_cursor_t *cursor,
-                listing_t *listing, uint64_t *looked, uint64_t *damaged)
+static int look(once__ui_request_t *request, once_page_t *page, listing_t *listing,
+                uint64_t *looked, uint64_t *damaged)
 {
     uint64_t begun = once__ui_now();
     uint64_t step = strstr(request->ui->url, "://") != NULL ? STEP : STEP_LOCAL;
@@ -118,15 +116,14 @@ static int look(once__ui_request_t *request, const once_filter_t *filter, once_c
     *looked = *damaged = 0;
     do {
         size_t rows = json_array_size(listing->rows);
-        uint64_t looks = rows == 0 && *looked > 0 ? step : PAGE - rows;
         once_answer_t *answer = NULL;
 
-        error = once_record_page_sync(request->ui->once, filter, cursor, looks, take_row, listing,
-                                      &answer);
-        *looked += cursor->looked;
+        page->looks = rows == 0 && *looked > 0 ? step : PAGE - rows;
+        error = once_record_page_sync(request->ui->once, page, take_row, listing, &answer);
+        *looked += page->looked;
         *damaged += error == ONCE_OK ? once_answer_damaged(answer) : 0;
         once_answer_free(answer);
-    } while (error == ONCE_OK && !cursor->end && json_array_size(listing->rows) < PAGE &&
+    } while (error == ONCE_OK && !page->end && json_array_size(listing->rows) < PAGE &&
              once__ui_now() - begun < BUDGET_MS);
     return error;
 }
@@ -138,15 +135,15 @@ json_t *once__ui_records(once__ui_request_t *request)
                          .parts = request->who.role == ONCE__UI_OPERATE ? ONCE__CLI_CLAIM : 0};
     char next[2 * ONCE_CURSOR_SIZE + 1] = "";
     once__cli_chosen_t chosen;
-    once_cursor_t cursor;
+    once_page_t page = {.filter = &chosen.filter};
     uint64_t looked, damaged;
     int error;
 
-    if (read_filter(request, &chosen) != 0 || read_cursor(request, &cursor) != 0) {
+    if (read_filter(request, &chosen) != 0 || read_cursor(request, &page) != 0) {
         return NULL;
     }
     listing.rows = json_array();
-    error = look(request, &chosen.filter, &cursor, &listing, &looked, &damaged);
+    error = look(request, &page, &listing, &looked, &damaged);
     if (error == ONCE_OK && listing.broken) {
         error = ONCE_E_NOMEM;
     }
@@ -158,11 +155,11 @@ json_t *once__ui_records(once__ui_request_t *request)
         }
         return once__ui_failed(request, once__cli_store_failed("list the records", error));
     }
-    if (!cursor.end) {
-        once__hex(next, cursor.bytes, sizeof(cursor.bytes));
+    if (!page.end) {
+        once__hex(next, page.cursor, sizeof(page.cursor));
     }
     return json_pack("{s:o, s:s?, s:I, s:I}", "records", listing.rows, "cursor",
-                     cursor.end ? NULL : next, "looked", (json_int_t)looked, "damaged",
+                     page.end ? NULL : next, "looked", (json_int_t)looked, "damaged",
                      (json_int_t)damaged);
 }
 
