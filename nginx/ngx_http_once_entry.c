@@ -7,9 +7,10 @@
  *
  * nginx does not remember this: r->error_page is not set if
  * recursive_error_pages is on, r->err_status is not if the page has `=`.
- * Therefore a mark says how far a request came in the previous location, and
- * the configuration says which statuses lead to the present one. A request that
- * another module or `return 418` redirects is on its way, and not refused.
+ * Therefore the module notes how far a request came in the previous location,
+ * its progress, and the configuration says which statuses lead to the present
+ * one. A request that another module or `return 418` redirects is on its way,
+ * and not refused.
  */
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
@@ -27,7 +28,7 @@ typedef struct {
     unsigned                     entered:1;    /* preaccess, of its location */
     unsigned                     passed:1;     /* its access phase */
     unsigned                     refused:1;
-} ngx_http_once_mark_t;
+} ngx_http_once_progress_t;
 
 
 /* ----------------------------------------------------------- configuration */
@@ -152,32 +153,32 @@ ngx_http_once_entry_add_pages(ngx_conf_t *cf)
 }
 
 
-/* ---------------------------------------------------------------- the mark */
+/* ------------------------------------------------------------ the progress */
 
 static void
-ngx_http_once_mark_cleanup(void *data)
+ngx_http_once_progress_cleanup(void *data)
 {
 }
 
 
-static ngx_http_once_mark_t *
-ngx_http_once_mark(ngx_http_request_t *r)
+static ngx_http_once_progress_t *
+ngx_http_once_progress(ngx_http_request_t *r)
 {
     ngx_http_once_srv_conf_t  *oscf;
 
     oscf = ngx_http_get_module_srv_conf(r, ngx_http_once_module);
 
     return oscf->pages
-           ? ngx_http_once_cleanup_find(r->pool, ngx_http_once_mark_cleanup)
+           ? ngx_http_once_cleanup_find(r->pool, ngx_http_once_progress_cleanup)
            : NULL;
 }
 
 
-static ngx_http_once_mark_t *
-ngx_http_once_add_mark(ngx_http_request_t *r)
+static ngx_http_once_progress_t *
+ngx_http_once_add_progress(ngx_http_request_t *r)
 {
-    return ngx_http_once_cleanup_add(r->pool, ngx_http_once_mark_cleanup,
-                                     sizeof(ngx_http_once_mark_t));
+    return ngx_http_once_cleanup_add(r->pool, ngx_http_once_progress_cleanup,
+                                     sizeof(ngx_http_once_progress_t));
 }
 
 
@@ -195,7 +196,7 @@ ngx_http_once_entry_post_read(ngx_http_request_t *r)
     }
 
     if (ngx_http_once_headers_strip_request(r) != NGX_OK
-        || (oscf->pages && ngx_http_once_add_mark(r) == NULL))
+        || (oscf->pages && ngx_http_once_add_progress(r) == NULL))
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -236,7 +237,7 @@ ngx_http_once_is_page(ngx_http_request_t *r, ngx_http_once_srv_conf_t *oscf,
 ngx_int_t
 ngx_http_once_entry_rewrite(ngx_http_request_t *r)
 {
-    ngx_http_once_mark_t      *mark;
+    ngx_http_once_progress_t  *progress;
     ngx_http_core_loc_conf_t  *clcf;
     ngx_http_once_srv_conf_t  *oscf;
 
@@ -247,27 +248,27 @@ ngx_http_once_entry_rewrite(ngx_http_request_t *r)
     }
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
-    mark = ngx_http_once_mark(r);
+    progress = ngx_http_once_progress(r);
 
-    if (mark == NULL) {
+    if (progress == NULL) {
         /* its header could not be read to the end */
 
-        mark = ngx_http_once_add_mark(r);
-        if (mark == NULL) {
+        progress = ngx_http_once_add_progress(r);
+        if (progress == NULL) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        mark->refused = 1;
+        progress->refused = 1;
     }
 
-    if (clcf->named && !mark->passed
-        && ngx_http_once_is_page(r, oscf, mark->entered))
+    if (clcf->named && !progress->passed
+        && ngx_http_once_is_page(r, oscf, progress->entered))
     {
-        mark->refused = 1;
+        progress->refused = 1;
     }
 
-    mark->entered = 0;
-    mark->passed = 0;
+    progress->entered = 0;
+    progress->passed = 0;
 
     return NGX_DECLINED;
 }
@@ -276,12 +277,12 @@ ngx_http_once_entry_rewrite(ngx_http_request_t *r)
 ngx_int_t
 ngx_http_once_entry_preaccess(ngx_http_request_t *r)
 {
-    ngx_http_once_mark_t  *mark;
+    ngx_http_once_progress_t  *progress;
 
-    mark = (r == r->main) ? ngx_http_once_mark(r) : NULL;
+    progress = (r == r->main) ? ngx_http_once_progress(r) : NULL;
 
-    if (mark) {
-        mark->entered = 1;
+    if (progress) {
+        progress->entered = 1;
     }
 
     return NGX_DECLINED;
@@ -291,12 +292,12 @@ ngx_http_once_entry_preaccess(ngx_http_request_t *r)
 void
 ngx_http_once_entry_passed_access(ngx_http_request_t *r)
 {
-    ngx_http_once_mark_t  *mark;
+    ngx_http_once_progress_t  *progress;
 
-    mark = ngx_http_once_mark(r);
+    progress = ngx_http_once_progress(r);
 
-    if (mark) {
-        mark->passed = 1;
+    if (progress) {
+        progress->passed = 1;
     }
 }
 
@@ -304,14 +305,14 @@ ngx_http_once_entry_passed_access(ngx_http_request_t *r)
 ngx_uint_t
 ngx_http_once_entry_was_refused(ngx_http_request_t *r)
 {
-    ngx_http_once_mark_t  *mark;
+    ngx_http_once_progress_t  *progress;
 
     if (r->headers_in.headers.last == NULL) {
         /* reading its header has not even begun */
         return 1;
     }
 
-    mark = ngx_http_once_mark(r);
+    progress = ngx_http_once_progress(r);
 
-    return mark && mark->refused;
+    return progress && progress->refused;
 }

@@ -30,10 +30,10 @@ static int is_scheme(const char *text, size_t len)
     return len > 0;
 }
 
-/* Ends the text at the first `mark` and returns what is behind it; NULL: there is none. */
-static char *cut(char *text, char mark)
+/* Ends the text at the first `separator` and returns what is behind it; NULL: there is none. */
+static char *cut(char *text, char separator)
 {
-    char *at = strchr(text, mark);
+    char *at = strchr(text, separator);
 
     if (at != NULL) {
         *at++ = '\0';

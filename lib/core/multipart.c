@@ -9,8 +9,8 @@
 /* ------------------------------------------------------------------------------------------ the body, cut at delimiters */
 
 enum state {
-    START, /* so far only the beginning of the first "--" boundary */
-    MARK,  /* after "--" boundary: CRLF or "--" decides */
+    START,     /* so far only the beginning of the first "--" boundary */
+    DELIMITED, /* after "--" boundary: CRLF or "--" decides */
     PART,
     CLOSED,
     CLOSED_CR,
@@ -47,7 +47,7 @@ static int step_start(once__multipart_t *multipart)
         return 1;
     }
     drop(multipart, multipart->dash_len);
-    multipart->state = MARK;
+    multipart->state = DELIMITED;
     return 1;
 }
 
@@ -92,7 +92,7 @@ static int step_part(once__multipart_t *multipart)
         once__sha256_add(&multipart->part, buffer, at - 2);
         end_part(multipart);
         drop(multipart, at + multipart->dash_len);
-        multipart->state = MARK;
+        multipart->state = DELIMITED;
         return 1;
     }
     /* What may still become CRLF "--" boundary stays; so the CRLF before a boundary is always in the buffer with it. */
@@ -125,7 +125,7 @@ static int step(once__multipart_t *multipart)
     switch ((enum state)multipart->state) {
     case START:
         return step_start(multipart);
-    case MARK:
+    case DELIMITED:
         return step_mark(multipart);
     case PART:
         return step_part(multipart);

@@ -36,7 +36,7 @@ struct once__broker_publisher {
     /* template of what distinguishes its destinations; the publisher's memory */
     const char *target;
     size_t most; /* messages in flight at once; SIZE_MAX: any number */
-    size_t key_window;
+    size_t key_limit;
     size_t pending;
     int fd;
     once__broker_early_t *early;

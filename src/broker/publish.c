@@ -79,9 +79,9 @@ const char *once__broker_publisher_name(const once__broker_publisher_t *publishe
     return publisher->name;
 }
 
-size_t once__broker_publisher_key_window(const once__broker_publisher_t *publisher)
+size_t once__broker_publisher_key_limit(const once__broker_publisher_t *publisher)
 {
-    return publisher->key_window;
+    return publisher->key_limit;
 }
 
 size_t once__broker_publisher_target(const once__broker_publisher_t *publisher,

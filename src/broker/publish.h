@@ -83,7 +83,7 @@ int once__broker_publisher_knows(const char *url);
 const char *once__broker_publisher_name(const once__broker_publisher_t *publisher);
 
 /* How many messages of one key may be in flight at once without losing their order; SIZE_MAX: any number. */
-size_t once__broker_publisher_key_window(const once__broker_publisher_t *publisher);
+size_t once__broker_publisher_key_limit(const once__broker_publisher_t *publisher);
 
 /*
  * The destination of a message: the URL, topic or routing key that the template gives. One of them can fail while others do

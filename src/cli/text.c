@@ -32,21 +32,21 @@ size_t once__cli_escape(char *out, size_t size, once_slice_t bytes)
 {
     const uint8_t *data = bytes.data;
     size_t used = 0;
-    size_t mark = 0; /* how much can stay when "..." must follow */
+    size_t kept = 0; /* how much can stay when "..." must follow */
 
     for (size_t i = 0; i < bytes.len; i++) {
         char piece[4];
         size_t len = escape_byte(piece, data[i]);
         if (used + len >= size) {
             size_t dots = size > 4 ? 3 : size - 1;
-            memcpy(out + mark, "...", dots);
-            out[mark + dots] = '\0';
-            return mark + dots;
+            memcpy(out + kept, "...", dots);
+            out[kept + dots] = '\0';
+            return kept + dots;
         }
         memcpy(out + used, piece, len);
         used += len;
         if (used + 3 < size) {
-            mark = used;
+            kept = used;
         }
     }
     out[used] = '\0';

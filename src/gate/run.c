@@ -347,7 +347,7 @@ unsigned once__gate_version(const char *nginx)
 /* "nginx: [emerg] what in FILE:LINE" without the parts that say nothing here. */
 static void tell_line(const folder_t *folder, char *line)
 {
-    char *mark = strstr(line, "] ");
+    char *level = strstr(line, "] ");
     char *where = strstr(line, folder->config);
 
     if (line[0] == '\0' || strstr(line, "test failed") != NULL) {
@@ -356,8 +356,8 @@ static void tell_line(const folder_t *folder, char *line)
     if (where != NULL && where - line > 4 && strncmp(where - 4, " in ", 4) == 0) {
         where[-4] = '\0';
     }
-    if (mark != NULL) {
-        line = mark + 2; /* behind time and level; a process id may follow: 12#12: */
+    if (level != NULL) {
+        line = level + 2; /* behind time and level; a process id may follow: 12#12: */
         line += strspn(line, "0123456789#") > 0 && strchr(line, '#') != NULL
                     ? strspn(line, "0123456789#: ")
                     : 0;

@@ -4,13 +4,13 @@
  * - Those that differ in nothing but the key are a family: all of a topic, if the template has {topic} and {key}. Families send in
  *   turns, and the destinations of a family do. No family and no destination may have more in flight than three times what it
  *   leaves free at the publisher: any number of URLs that hang, one for each key, take no more than one URL for all keys.
- * - A destination that failed stands in another line of its family until it takes an event. All of that line have a quarter of
+ * - A destination that failed waits in another line of its family until it takes an event. All of that line have a quarter of
  *   what can be in flight, and the two lines send in turns.
- * - When several keys in a row have failed and no event was taken meanwhile, the destination is opened, like a circuit breaker (to
- *   users: it is held). It gets one event at a time (a probe), after pauses that grow. Queues of its events stand in line. Beyond
- *   a few they are parked: their events stay in the database, and the group is read again from there when the destination takes
- *   events or needs more for its probes.
- * - When there is no room in memory, destinations that take nothing are opened without waiting for their failures.
+ * - When several keys in a row have failed and no event was taken meanwhile, the destination is suspended, as by a circuit breaker.
+ *   It gets one event at a time (a probe), after pauses that grow. Queues of its events wait in line. Beyond a few they are parked:
+ *   their events stay in the database, and the group is read again from there when the destination takes events or needs more for
+ *   its probes.
+ * - When there is no room in memory, destinations that take nothing are suspended without waiting for their failures.
  *
  * Invariants of a family:
  *
@@ -26,11 +26,11 @@
 #include "relay/internal.h"
 
 #define NAME_MAX_BYTES 4096
-#define OPEN_AFTER     4 /* keys that failed in a row */
-#define OPEN_MIN_MS    200
-#define OPEN_MAX_MS    60000
+#define SUSPEND_AFTER  4 /* keys that failed in a row */
+#define SUSPEND_MIN_MS 200
+#define SUSPEND_MAX_MS 60000
 #define AFTER_MAX_MS   3600000 /* the longest pause that the other side may ask for */
-#define KEEP           64      /* events of an open destination in memory */
+#define KEEP           64      /* events of a suspended destination in memory */
 #define READ_MS        1000    /* that reading its next events may take */
 #define STALL_MS       1000 /* with events in flight and none taken: it may not fill the memory */
 #define STALL_LOOK_MS  250
@@ -128,7 +128,7 @@ void once__relay_destination_rings(once__relay_t *relay, once__relay_destination
     if (is_first) {
         take_line(relay, destination);
         put_line(relay, destination, 1);
-    } else if (destination->line_at == NULL && !destination->is_open) {
+    } else if (destination->line_at == NULL && !destination->is_suspended) {
         put_line(relay, destination, 0);
     }
 }
@@ -266,27 +266,28 @@ once__relay_destination_t *once__relay_destination_for(once__relay_t *relay,
     return make_destination(relay, event, name, len, hash);
 }
 
-static void set_open(once__relay_t *relay, once__relay_destination_t *destination, int is_open)
+static void set_suspended(once__relay_t *relay, once__relay_destination_t *destination,
+                          int is_suspended)
 {
-    if (is_open == destination->is_open) {
+    if (is_suspended == destination->is_suspended) {
         return;
     }
-    destination->is_open = is_open;
-    if (is_open) {
-        relay->destinations.open_count++;
+    destination->is_suspended = is_suspended;
+    if (is_suspended) {
+        relay->destinations.suspended_count++;
         take_line(relay, destination);
-        destination->open_at = &relay->destinations.open;
-        destination->open_next = relay->destinations.open;
-        if (destination->open_next != NULL) {
-            destination->open_next->open_at = &destination->open_next;
+        destination->suspended_at = &relay->destinations.suspended;
+        destination->suspended_next = relay->destinations.suspended;
+        if (destination->suspended_next != NULL) {
+            destination->suspended_next->suspended_at = &destination->suspended_next;
         }
-        relay->destinations.open = destination;
+        relay->destinations.suspended = destination;
         return;
     }
-    relay->destinations.open_count--;
-    *destination->open_at = destination->open_next;
-    if (destination->open_next != NULL) {
-        destination->open_next->open_at = destination->open_at;
+    relay->destinations.suspended_count--;
+    *destination->suspended_at = destination->suspended_next;
+    if (destination->suspended_next != NULL) {
+        destination->suspended_next->suspended_at = destination->suspended_at;
     }
 }
 
@@ -297,23 +298,23 @@ void once__relay_destination_release(once__relay_t *relay, once__relay_destinati
         return;
     }
     once__hash_remove(&relay->destinations.table, &destination->node);
-    set_open(relay, destination, 0);
+    set_suspended(relay, destination, 0);
     leave_family(relay, destination);
     free(destination);
 }
 
 /* ------------------------------------------------------------------------------------------- what is left in the database */
 
-/* All open destinations together have an eighth of the window, so that any number of them leaves room for the others. */
+/* All suspended destinations together have an eighth of the window, so that any number of them leaves room for the others. */
 int once__relay_destination_parks(const once__relay_t *relay,
                                   const once__relay_destination_t *destination)
 {
     size_t share, keep;
 
-    if (!destination->is_open) {
+    if (!destination->is_suspended) {
         return 0;
     }
-    share = relay->options->window / 8 / relay->destinations.open_count;
+    share = relay->options->window / 8 / relay->destinations.suspended_count;
     keep = share < 1 ? 1 : share < KEEP ? share : KEEP;
     return destination->events > keep;
 }
@@ -349,21 +350,20 @@ static void unpark(once__relay_t *relay, once__relay_destination_t *destination,
     }
 }
 
-/* ---------------------------------------------------------------------------------------------------- open and closed */
+/* ---------------------------------------------------------------------------------------------------- suspending */
 
-static void open_destination(once__relay_t *relay, once__relay_destination_t *destination,
-                             uint64_t after_ms)
+static void suspend(once__relay_t *relay, once__relay_destination_t *destination, uint64_t after_ms)
 {
     uint64_t wait =
-        once__backoff(destination->attempts++, OPEN_MIN_MS, OPEN_MAX_MS, (uint64_t)random());
+        once__backoff(destination->attempts++, SUSPEND_MIN_MS, SUSPEND_MAX_MS, (uint64_t)random());
     once__relay_queue_t *next;
 
     wait = after_ms > wait ? after_ms : wait;
     destination->until_ms = relay->now_ms + (wait < AFTER_MAX_MS ? wait : AFTER_MAX_MS);
-    if (destination->is_open) {
+    if (destination->is_suspended) {
         return;
     }
-    set_open(relay, destination, 1);
+    set_suspended(relay, destination, 1);
     for (once__relay_queue_t *queue = destination->ready.first; queue != NULL; queue = next) {
         next = queue->list_next;
         once__relay_queue_trim(relay, queue);
@@ -374,9 +374,9 @@ static void open_destination(once__relay_t *relay, once__relay_destination_t *de
     }
 }
 
-static void close_destination(once__relay_t *relay, once__relay_destination_t *destination)
+static void resume(once__relay_t *relay, once__relay_destination_t *destination)
 {
-    set_open(relay, destination, 0);
+    set_suspended(relay, destination, 0);
     destination->attempts = 0;
     unpark(relay, destination, SIZE_MAX);
     if (destination->ready.first != NULL) {
@@ -393,10 +393,10 @@ static void took(once__relay_t *relay, once__relay_event_t *event)
     set_failing(relay, destination, 0);
     destination->sick_since_ms = 0;
     destination->alive_ms = relay->now_ms;
-    if (destination->is_open) {
+    if (destination->is_suspended) {
         once__relay_report_event(relay, ONCE__SERVICE_LOG_INFO,
-                                 "a held destination accepts events again", event, NULL);
-        close_destination(relay, destination);
+                                 "a suspended destination accepts events again", event, NULL);
+        resume(relay, destination);
     }
 }
 
@@ -412,13 +412,13 @@ static void refused(once__relay_t *relay, once__relay_event_t *event, int was_pr
         destination->failing++;
         set_failing(relay, destination, 1);
     }
-    if (!destination->is_open && destination->failing >= OPEN_AFTER) {
-        once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN,
-                                 "a destination is held: events of several keys failed in a row",
-                                 event, reason);
-        open_destination(relay, destination, after_ms);
+    if (!destination->is_suspended && destination->failing >= SUSPEND_AFTER) {
+        once__relay_report_event(
+            relay, ONCE__SERVICE_LOG_WARN,
+            "a destination is suspended: events of several keys failed in a row", event, reason);
+        suspend(relay, destination, after_ms);
     } else if (was_probe) {
-        open_destination(relay, destination, after_ms);
+        suspend(relay, destination, after_ms);
     }
 }
 
@@ -436,7 +436,7 @@ void once__relay_destination_verdict(once__relay_t *relay, once__relay_event_t *
     if (verdict == ONCE__BROKER_PUBLISHED) {
         took(relay, event);
     } else if (verdict == ONCE__BROKER_LATER || verdict == ONCE__BROKER_FAILED) {
-        refused(relay, event, was_probe && event->destination->is_open, reason, after_ms);
+        refused(relay, event, was_probe && event->destination->is_suspended, reason, after_ms);
     }
 }
 
@@ -466,7 +466,7 @@ static int is_fair(const once__relay_t *relay, size_t sent)
 
 static int may_send(const once__relay_t *relay, const once__relay_destination_t *destination)
 {
-    if (destination->is_open) {
+    if (destination->is_suspended) {
         return relay->now_ms >= destination->until_ms && !destination->is_probing &&
                may_probe(relay);
     }
@@ -486,13 +486,13 @@ static int line_may_send(const once__relay_t *relay, const once__relay_family_t 
            failing < once__broker_publisher_most(relay->publisher) / 4;
 }
 
-/* Probes stand in front, and do not depend on the share of their family. */
+/* Probes go first, and do not depend on the share of their family. */
 static once__relay_destination_t *take_from_line(once__relay_t *relay, once__relay_family_t *family,
                                                  int is_failing)
 {
     for (size_t left = family->lines[is_failing].count; left > 0; left--) {
         once__relay_destination_t *destination = family->lines[is_failing].first;
-        if (!destination->is_open && !line_may_send(relay, family, is_failing)) {
+        if (!destination->is_suspended && !line_may_send(relay, family, is_failing)) {
             return NULL;
         }
         take_line(relay, destination);
@@ -532,7 +532,7 @@ void once__relay_destination_sent(once__relay_t *relay, once__relay_event_t *eve
     destination->alive_ms = destination->sent == 0 ? relay->now_ms : destination->alive_ms;
     destination->sent++;
     destination->family->lines[destination->is_failing].sent++;
-    if (destination->is_open) {
+    if (destination->is_suspended) {
         event->is_probe = destination->is_probing = 1;
         relay->destinations.probes++;
     }
@@ -556,13 +556,13 @@ static void make_room(once__relay_t *relay)
          (node = once__hash_each(&relay->destinations.table, node)) != NULL;) {
         once__relay_destination_t *destination =
             ONCE__CONTAINER(node, once__relay_destination_t, node);
-        if (!destination->is_open && destination->sent > 0 && destination->events > KEEP &&
+        if (!destination->is_suspended && destination->sent > 0 && destination->events > KEEP &&
             relay->now_ms - destination->alive_ms >= STALL_MS) {
             once__service_log(&relay->log, ONCE__SERVICE_LOG_WARN,
-                              "a destination is held: it accepts nothing and fills the memory",
+                              "a destination is suspended: it accepts nothing and fills the memory",
                               ONCE__SERVICE_FIELDS(once__service_field_number(
                                   "events", (int64_t)destination->events)));
-            open_destination(relay, destination, 0);
+            suspend(relay, destination, 0);
         }
     }
 }
@@ -573,9 +573,9 @@ uint64_t once__relay_destinations_wake(once__relay_t *relay)
     once__relay_destination_t *next;
 
     make_room(relay);
-    for (once__relay_destination_t *destination = relay->destinations.open;
+    for (once__relay_destination_t *destination = relay->destinations.suspended;
          destination != NULL && may_probe(relay); destination = next) {
-        next = destination->open_next;
+        next = destination->suspended_next;
         if (destination->is_probing) {
             continue;
         }

@@ -1,5 +1,5 @@
 /*
- * One event: read from a row of a fetch, known by its number while it is in memory, in a list of marks.c when it is done.
+ * One event: read from a row of a fetch, known by its number while it is in memory, in a list of removals.c when it is done.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,15 @@
  *   answered    take_answer(): another server or an older snapshot restarts all groups; otherwise groups that the server does not
  *               count as ours are dropped, rows become events, positions move on, and a milestone is added
  *   failed      all groups restart: whatever was missed is read again, and known events are recognised by their numbers
+ *
+ * Invariants, which assert_reading_state() checks in every turn and when a fetch is answered:
+ *
+ *   I-1  While a fetch is in flight the link takes no other statement.
+ *   I-2  There are milestones only since a snapshot that is known: each tells which transactions had begun before it.
+ *   I-3  Milestones are in the order of their snapshots, and there is room for them.
+ *   I-4  The share of a group is at least LIMIT_MIN rows.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +45,18 @@
 static const char statement[] =
     "SELECT * FROM once.relay_fetch($1::pg_catalog.uuid, $2, $3, $4, $5, $6, $7, "
     "$8::pg_catalog.pg_snapshot, $9, $10, $11)";
+
+static void assert_reading_state(const once__relay_t *relay)
+{
+    const once__relay_reading_t *reading = &relay->reading;
+    size_t count = reading->milestone_count;
+
+    assert(!reading->is_under_way || !once__relay_link_is_idle(&relay->fetch)); /* I-1 */
+    assert(reading->snapshot != NULL || count == 0);                            /* I-2 */
+    assert(count <= ONCE__RELAY_MILESTONES);                                    /* I-3 */
+    assert(count < 2 || reading->milestones[count - 2].xmax <= reading->milestones[count - 1].xmax);
+    assert(reading->share >= LIMIT_MIN); /* I-4 */
+}
 
 /* --------------------------------------------------------------------------------------------------------- snapshots */
 
@@ -451,16 +471,19 @@ static void take_answer(void *data, PGresult *result)
         free(batch != NULL ? batch->events : NULL);
         free(batch);
         PQclear(result);
-        once__relay_marks_fetched(relay);
+        once__relay_removals_fetched(relay);
         return;
     }
     check_groups(relay, PQgetvalue(result, 0, 6));
     found(relay, rows);
     batch->result = result;
     take_rows(relay, batch, rows);
-    add_milestone(relay, once__relay_snapshot_xmax(relay->reading.snapshot));
+    if (relay->reading.snapshot != NULL) { /* not after a restart for want of memory */
+        add_milestone(relay, once__relay_snapshot_xmax(relay->reading.snapshot));
+    }
     relay->reading.due_ms = relay->now_ms + relay->reading.wait_ms;
-    once__relay_marks_fetched(relay);
+    assert_reading_state(relay);
+    once__relay_removals_fetched(relay);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- when */
@@ -475,6 +498,7 @@ int once__relay_fetch_has_room(const once__relay_t *relay)
 
 void once__relay_fetch_turn(once__relay_t *relay)
 {
+    assert_reading_state(relay);
     if (!once__relay_link_is_idle(&relay->fetch) || relay->reading.is_under_way ||
         relay->sharing.owned == 0 || relay->stopping ||
         relay->now_ms >= relay->sharing.lease_over_ms || !once__relay_fetch_has_room(relay)) {

@@ -350,14 +350,14 @@ void once__relay_groups_turn(once__relay_t *relay)
         send_lag(relay);
     }
     if (relay->stopping && relay->sharing.owned == 0 && relay->sent == 0 &&
-        once__relay_marks_empty(relay) && !once__relay_link_is_up(&relay->control)) {
+        once__relay_removals_empty(relay) && !once__relay_link_is_up(&relay->control)) {
         relay->stop_by_ms = 0; /* we own nothing, and there is no connection to report it on */
     }
     if (!once__relay_link_is_idle(&relay->control)) {
         return;
     }
     if (relay->stopping) {
-        if (relay->sent == 0 && once__relay_marks_empty(relay)) {
+        if (relay->sent == 0 && once__relay_removals_empty(relay)) {
             send_end(relay);
         }
     } else if (relay->now_ms >= relay->sharing.turn_due_ms ||

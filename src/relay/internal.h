@@ -6,7 +6,7 @@
  *   queues.c        per-key queues: the order of the events of a key
  *   destinations.c  destinations, and which events of failing ones stay in the database
  *   send.c          publishes, and applies the verdicts
- *   marks.c         removes from the outbox what is published or given up
+ *   removals.c         removes from the outbox what is published or given up
  *   groups.c        the groups that are ours, their lease, and the lag
  *   report.c        log, metrics, progress
  *   relay.c         start, loop and end
@@ -41,13 +41,13 @@ typedef struct once__relay_batch {
 typedef enum once__relay_event_state {
     ONCE__RELAY_EVENT_WAITING, /* in its queue */
     ONCE__RELAY_EVENT_SENT,    /* at the publisher */
-    ONCE__RELAY_EVENT_DONE,    /* confirmed or given up: in a list of marks.c */
+    ONCE__RELAY_EVENT_DONE,    /* confirmed or given up: in a list of removals.c */
     ONCE__RELAY_EVENT_GONE, /* removed from the database; known until no fetch can see it any more */
 } once__relay_event_state_t;
 
 struct once__relay_event {
     once__hash_node_t node;    /* of all events, by seq */
-    once__relay_event_t *next; /* in its queue, or in a list of marks.c */
+    once__relay_event_t *next; /* in its queue, or in a list of removals.c */
     once__relay_queue_t *queue;
     once__relay_destination_t *destination;
     once__relay_batch_t *batch;
@@ -124,7 +124,7 @@ struct once__relay_destination {
     once__relay_family_t *family;
     once__relay_destination_t *line_next,
         **line_at; /* those that may have something to send; line_at NULL: not there */
-    once__relay_destination_t *open_next, **open_at; /* those that are open */
+    once__relay_destination_t *suspended_next, **suspended_at; /* those that are suspended */
     once__relay_queue_list_t ready, parked;
     /* for each group: the first event without a key that was left in the database; NULL: none */
     int64_t *keyless;
@@ -134,7 +134,7 @@ struct once__relay_destination {
     int is_failing;    /* which line of its family it belongs to: a key failed in this round */
     uint64_t alive_ms; /* when it took an event, or was sent one after a time with none in flight */
     uint64_t sick_since_ms; /* the first failure of this round; 0: none */
-    int is_open;            /* as a circuit breaker: it gets nothing but a probe after `until_ms` */
+    int is_suspended;       /* as a circuit breaker: it gets nothing but a probe after `until_ms` */
     int is_probing;
     unsigned attempts; /* probes that failed in a row */
     uint64_t until_ms;
@@ -187,19 +187,19 @@ typedef struct once__relay_queues {
 typedef struct once__relay_destinations {
     once__hash_t table, families; /* by name */
     once__relay_family_t *ring_first, **ring_end;
-    once__relay_destination_t *open;
-    size_t ring_count, open_count, probes;
+    once__relay_destination_t *suspended;
+    size_t ring_count, suspended_count, probes;
     uint64_t rounds, room_ms;
 } once__relay_destinations_t;
 
-/* marks.c */
-typedef struct once__relay_marks {
+/* removals.c */
+typedef struct once__relay_removals {
     once__relay_event_list_t done, dead; /* to be removed, to be moved to the dead events */
-    once__relay_event_list_t marking;    /* in the statement that is in flight */
+    once__relay_event_list_t removing;   /* in the statement that is in flight */
     once__relay_event_list_t gone;
-    int marking_dead;
+    int removing_dead;
     uint64_t retry_ms; /* after a statement that failed */
-} once__relay_marks_t;
+} once__relay_removals_t;
 
 /* send.c: the broker as a whole does not take events. */
 typedef struct once__relay_outage {
@@ -228,7 +228,7 @@ typedef struct once__relay_report {
     once__service_metrics_t *metrics;
     once__service_metric_t *published, *retries, *dead, *lag_events, *lag_seconds, *in_flight,
         *groups, *relays, *dead_now, *database, *destination, *delay, *fetched, *destinations_well,
-        *destinations_held, *left;
+        *destinations_suspended, *left;
     uint64_t database_due_ms,
         database_pause_ms; /* when the next line about a missing database is due */
     uint64_t started_ms, progress_ms, progress_published;
@@ -240,7 +240,7 @@ struct once__relay {
     once__broker_publisher_t *publisher;
     once__loop_t *loop;
     once__source_t signals_source, publisher_source;
-    once__relay_link_t fetch, mark, control, watch;
+    once__relay_link_t fetch, remove, control, watch;
     once__pg_params_t params; /* of the statement that is being sent */
     uint64_t now_ms;
     int64_t clock_ahead_us; /* the server's clock before ours */
@@ -263,7 +263,7 @@ struct once__relay {
     once__relay_queues_t queues;
     once__relay_destinations_t destinations;
     once__relay_outage_t outage;
-    once__relay_marks_t marks;
+    once__relay_removals_t removals;
     once__relay_report_t report;
 };
 
@@ -348,14 +348,14 @@ uint64_t once__relay_snapshot_xmax(const char *text);
 /* The transactions that were in progress, one after the other: begins with *at NULL. 0: there are no more. */
 uint64_t once__relay_snapshot_next(const char *text, const char **at);
 
-/* marks.c */
-void once__relay_marks_start(once__relay_t *relay);
-void once__relay_marks_add(once__relay_t *relay, once__relay_event_t *event);
-void once__relay_marks_give_up(once__relay_t *relay, once__relay_event_t *event,
-                               const char *reason);
-void once__relay_marks_turn(once__relay_t *relay);
-void once__relay_marks_fetched(once__relay_t *relay); /* no fetch is in flight */
-int once__relay_marks_empty(const once__relay_t *relay);
+/* removals.c */
+void once__relay_removals_start(once__relay_t *relay);
+void once__relay_removals_add(once__relay_t *relay, once__relay_event_t *event);
+void once__relay_removals_give_up(once__relay_t *relay, once__relay_event_t *event,
+                                  const char *reason);
+void once__relay_removals_turn(once__relay_t *relay);
+void once__relay_removals_fetched(once__relay_t *relay); /* no fetch is in flight */
+int once__relay_removals_empty(const once__relay_t *relay);
 
 /* groups.c */
 void once__relay_groups_read(const char *list, int *has); /* "{1,5}": sets has[1] and has[5] */

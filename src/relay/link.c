@@ -1,5 +1,12 @@
+/*
+ * What holds for a statement (the connection asserts its own state, pg/connection.c):
+ *   L-1  It is sent over an idle connection, one at a time: the batch of the link is empty.
+ *   L-2  It has a function that takes its answer, unless it is the greeting.
+ *   L-3  The batch that ends is the link's.
+ */
 #include "relay/link.h"
 
+#include <assert.h>
 #include <once/error.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,6 +110,8 @@ int once__relay_link_send(once__relay_link_t *link, const char *statement,
                           const once__pg_params_t *params, int binary, once__relay_link_cb *answer,
                           void *data)
 {
+    assert(link->base.state == ONCE__PG_IDLE && link->batch.statement_count == 0); /* L-1 */
+    assert((answer != NULL) == !link->is_greeting);                                /* L-2 */
     if (once__pg_put_statement(link->base.conn, statement, params, binary) != 0) {
         link->base.retry_at = once__loop_now(link->base.loop) + LOST_MS;
         once__pg_connection_drop(&link->base);
@@ -132,6 +141,7 @@ static void ended(void *data, once__pg_connection_t *connection, once__pg_batch_
     PGresult *result = end != ONCE__PG_LOST ? take_result(batch) : NULL;
     int was_late = batch->is_late;
 
+    assert(batch == &link->batch); /* L-3 */
     once__pg_batch_clear(batch);
     if (end == ONCE__PG_LOST) {
         connection->retry_at = once__loop_now(connection->loop) + LOST_MS;

@@ -2,7 +2,7 @@
  * Per-key queues: the events in memory, in the order of their keys.
  *
  * A queue is ready when its first event may be sent: the publisher allows one more event of this key in flight, and the queue
- * is not paused after a failure. It then stands in line at the destination of that event (destinations.c). A queue with too many
+ * is not paused after a failure. It then waits in line at the destination of that event (destinations.c). A queue with too many
  * events leaves the rest in the database, so that other keys go on; it reads on when it is nearly through. Of a queue that
  * fails again and again only the first event stays in memory, and of one that waits for a failing destination perhaps none: it
  * is parked.
@@ -10,7 +10,7 @@
  * Invariants, which assert_queue_state() checks whenever a queue has changed:
  *
  *   I-1  `waiting` is the length of the list from `first` to `last`, which is in the order of seq.
- *   I-2  Every waiting and every sent event is known; known events beyond these are in the lists of marks.c.
+ *   I-2  Every waiting and every sent event is known; known events beyond these are in the lists of removals.c.
  *   I-3  A queue has a time before which it is paused if and only if it is in the list of paused queues.
  *   I-4  A parked queue is in the list of its destination, has no event in memory, and has events left in the database.
  *   I-5  What is counted for a queue is counted for its group and for the relay.
@@ -58,9 +58,9 @@ static void assert_queue_state(const once__relay_t *relay, const once__relay_que
 
 static int may_send(const once__relay_t *relay, const once__relay_queue_t *queue)
 {
-    size_t window = queue->careful ? 1 : once__broker_publisher_key_window(relay->publisher);
+    size_t limit = queue->careful ? 1 : once__broker_publisher_key_limit(relay->publisher);
 
-    return queue->first != NULL && queue->paused_ms == 0 && queue->sent < window;
+    return queue->first != NULL && queue->paused_ms == 0 && queue->sent < limit;
 }
 
 /* `at`: the beginning of the list, or its end. */
@@ -258,7 +258,7 @@ static void read_on(once__relay_t *relay, once__relay_queue_t *queue)
 {
     if (queue->low != 0 && queue->waiting <= QUEUE_LOW && queue->paused_ms == 0 &&
         queue->backoff == 0 && queue->parked == NULL &&
-        (queue->first == NULL || !queue->first->destination->is_open)) {
+        (queue->first == NULL || !queue->first->destination->is_suspended)) {
         read_back(relay, queue);
     }
 }
@@ -300,8 +300,8 @@ void once__relay_queue_sent(once__relay_t *relay, once__relay_queue_t *queue)
 /* If any number of events of a key may be in flight, they pile up only after a failure. */
 static size_t queue_max(const once__relay_t *relay, const once__relay_queue_t *queue)
 {
-    return queue->careful || once__broker_publisher_key_window(relay->publisher) == 1 ? QUEUE_MAX
-                                                                                      : SIZE_MAX;
+    return queue->careful || once__broker_publisher_key_limit(relay->publisher) == 1 ? QUEUE_MAX
+                                                                                     : SIZE_MAX;
 }
 
 static int may_leave(const once__relay_t *relay, const once__relay_queue_t *queue)
@@ -341,7 +341,7 @@ static int is_left(once__relay_t *relay, once__relay_queue_t *queue,
     if (!may_leave(relay, queue) ||
         (is_empty ? !once__relay_destination_parks(relay, destination)
                   : queue->waiting < queue_max(relay, queue) &&
-                        (destination == NULL || !destination->is_open))) {
+                        (destination == NULL || !destination->is_suspended))) {
         return 0;
     }
     leave_in_database(relay, queue, event->seq);

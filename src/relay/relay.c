@@ -60,7 +60,7 @@ static void make_names(once__relay_t *relay)
 /* Returns 0, or -1 if memory or descriptors are short. */
 static int open_links(once__relay_t *relay)
 {
-    once__relay_link_t *links[] = {&relay->fetch, &relay->mark, &relay->control, &relay->watch};
+    once__relay_link_t *links[] = {&relay->fetch, &relay->remove, &relay->control, &relay->watch};
     int code;
 
     relay->loop = once__loop_new(&once__real_env, &code);
@@ -86,7 +86,7 @@ static once__relay_end_t begin(once__relay_t *relay)
         .connections = options->connections,
     };
 
-    once__relay_marks_start(relay);
+    once__relay_removals_start(relay);
     relay->now_ms = clock_ms();
     relay->reading.wait_ms = 1;
     relay->reading.share = 128;
@@ -165,13 +165,13 @@ static uint64_t turn(once__relay_t *relay)
     relay->now_ms = clock_ms();
     (void)once__loop_run(relay->loop);
     due = once__relay_link_turn(&relay->fetch);
-    due = sooner(due, once__relay_link_turn(&relay->mark));
+    due = sooner(due, once__relay_link_turn(&relay->remove));
     due = sooner(due, once__relay_link_turn(&relay->control));
     due = sooner(due, once__relay_link_turn(&relay->watch));
     take_notifications(relay);
     once__broker_publisher_turn(relay->publisher);
     once__relay_groups_turn(relay);
-    once__relay_marks_turn(relay);
+    once__relay_removals_turn(relay);
     once__relay_fetch_turn(relay); /* the server reads while we send */
     once__relay_send_turn(relay);
     once__relay_report_turn(relay);
@@ -203,7 +203,7 @@ static void loop(once__relay_t *relay, int signals)
 
 static void end(once__relay_t *relay)
 {
-    size_t left = relay->sent + relay->marks.done.count + relay->marks.marking.count;
+    size_t left = relay->sent + relay->removals.done.count + relay->removals.removing.count;
 
     if (relay->end == ONCE__RELAY_DONE && relay->publisher != NULL && relay->stopping) {
         once__service_log(
@@ -214,11 +214,11 @@ static void end(once__relay_t *relay)
     }
     once__broker_publisher_close(relay->publisher);
     once__relay_link_close(&relay->fetch);
-    once__relay_link_close(&relay->mark);
+    once__relay_link_close(&relay->remove);
     once__relay_link_close(&relay->control);
     once__relay_link_close(&relay->watch);
     once__loop_free(relay->loop);
-    once__relay_marks_fetched(relay);
+    once__relay_removals_fetched(relay);
     once__relay_queues_end(relay);
     once__relay_destinations_end(relay);
     once__pg_params_free(&relay->params);

@@ -46,8 +46,9 @@ static const once__service_metric_spec_t specs[] = {
      "1 if the destination accepts events, or nothing to the contrary is known.", NULL, 1, NULL, 0},
     {AT(destinations_well), ONCE__SERVICE_GAUGE, "once_relay_destinations",
      "URLs, topics or queues with events in this relay's memory.", "state=\"well\"", 1, NULL, 0},
-    {AT(destinations_held), ONCE__SERVICE_GAUGE, "once_relay_destinations",
-     "URLs, topics or queues with events in this relay's memory.", "state=\"held\"", 1, NULL, 0},
+    {AT(destinations_suspended), ONCE__SERVICE_GAUGE, "once_relay_destinations",
+     "URLs, topics or queues with events in this relay's memory.", "state=\"suspended\"", 1, NULL,
+     0},
     {AT(left), ONCE__SERVICE_GAUGE, "once_relay_left_keys",
      "Per-key queues whose events are left in the database for now: "
      "they are long, or their events or destinations fail.",
@@ -192,9 +193,9 @@ void once__relay_report_turn(once__relay_t *relay)
     once__service_metric_set(relay->report.groups, (int64_t)relay->sharing.owned);
     once__service_metric_set(
         relay->report.destinations_well,
-        (int64_t)(relay->destinations.table.count - relay->destinations.open_count));
-    once__service_metric_set(relay->report.destinations_held,
-                             (int64_t)relay->destinations.open_count);
+        (int64_t)(relay->destinations.table.count - relay->destinations.suspended_count));
+    once__service_metric_set(relay->report.destinations_suspended,
+                             (int64_t)relay->destinations.suspended_count);
     once__service_metric_set(relay->report.left, (int64_t)relay->queues.left);
     if (relay->outage.is_away) {
         once__service_metric_set(relay->report.destination, 0);

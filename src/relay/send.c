@@ -3,7 +3,7 @@
  *
  *   published   the event is removed from the outbox
  *   away        the broker is down: everything waits, and one event at a time probes whether it is back
- *   later       the key waits; it counts as a try if other events were published meanwhile and the destination is not held
+ *   later       the key waits; it counts as a try if other events were published meanwhile and the destination is not suspended
  *   failed      the key waits; it counts as a try, and after the last one the event is dead
  *   refused     the event is dead
  *
@@ -40,7 +40,7 @@ static void published(once__relay_t *relay, once__relay_event_t *event)
     once__relay_queue_over(relay, event);
     queue->careful = queue->careful && queue->first != NULL && queue->first->tries > 0;
     once__relay_report_published(relay, event);
-    once__relay_marks_add(relay, event);
+    once__relay_removals_add(relay, event);
     once__relay_queue_ready(relay, queue);
 }
 
@@ -48,7 +48,7 @@ static void give_up(once__relay_t *relay, once__relay_event_t *event, const char
 {
     once__relay_queue_over(relay, event);
     event->queue->backoff = 0;
-    once__relay_marks_give_up(relay, event, reason);
+    once__relay_removals_give_up(relay, event, reason);
     once__relay_queue_ready(relay, event->queue);
 }
 
@@ -92,7 +92,7 @@ static void try_again(once__relay_t *relay, once__relay_event_t *event, const ch
     once__service_metric_count(relay->report.retries, 1);
     once__relay_report_event(relay, ONCE__SERVICE_LOG_WARN, "event failed, will be tried again",
                              event, reason);
-    if (event->destination->is_open) { /* all of its keys wait together */
+    if (event->destination->is_suspended) { /* all of its keys wait together */
         wait_in_line(relay, event);
         return;
     }
@@ -170,7 +170,8 @@ void once__relay_send_verdict(void *data, void *tag, once__broker_verdict_t verd
     case ONCE__BROKER_LATER:
         if (once__relay_destination_is_over(relay, event)) {
             is_over(relay, event, reason);
-        } else if (!event->destination->is_open && relay->published > event->published_before) {
+        } else if (!event->destination->is_suspended &&
+                   relay->published > event->published_before) {
             failed(relay, event, reason, retry_after_ms);
         } else {
             try_again(relay, event, reason, retry_after_ms);

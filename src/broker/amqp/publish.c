@@ -20,7 +20,7 @@
 
 #include "broker/amqp/internal.h"
 
-#define WINDOW      1024 /* messages in flight */
+#define IN_FLIGHT   1024 /* messages in flight */
 #define CONNECT_S   10
 #define HEARTBEAT_S 20
 #define TICK_MS     1000 /* between checks for heartbeats and for messages that are not confirmed */
@@ -553,8 +553,8 @@ once__broker_publisher_t *once__amqp_publisher(const once__url_t *url,
     if (amqp != NULL) {
         amqp->base.ops = &ops;
         amqp->base.options = *options;
-        amqp->base.key_window = 1;
-        amqp->base.most = WINDOW;
+        amqp->base.key_limit = 1;
+        amqp->base.most = IN_FLIGHT;
         amqp->base.url = *url; /* the thread reads it from now on */
         amqp->routing_key = once__url_take(&amqp->base.url, "routing_key");
         amqp->routing_key = amqp->routing_key != NULL ? amqp->routing_key : "{topic}";

@@ -4,6 +4,7 @@
  * Certificates are verified, redirects are not followed, and proxies of the environment are not used. judge() decides what an
  * answer means.
  */
+#include <assert.h>
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <openssl/sha.h>
@@ -346,6 +347,7 @@ static void finish(void *data, CURL *easy, CURLcode code)
     } else if (verdict != ONCE__BROKER_PUBLISHED) {
         snprintf(reason, sizeof(reason), "the endpoint answers %ld", status);
     }
+    assert(request >= http->requests && request < http->requests + http->base.options.connections);
     request->next = http->free;
     http->free = request;
     once__broker_publisher_tell(&http->base, request->tag, verdict, reason,
@@ -445,7 +447,7 @@ static int make_template(http_t *http, const once__url_t *address)
     return len < URL_MAX && strchr(address->hosts, '{') == NULL ? 0 : -1;
 }
 
-/* The path is often a secret, so a hash stands for it: two endpoints still have different names. */
+/* The path is often a secret, so a hash replaces it: two endpoints still have different names. */
 static void make_name(http_t *http, const once__url_t *address)
 {
     unsigned char hash[SHA256_DIGEST_LENGTH];
@@ -473,7 +475,7 @@ once__broker_publisher_t *once__http_publisher(const once__url_t *address,
     }
     http->base.ops = &ops;
     http->base.options = *options;
-    http->base.key_window = 1;
+    http->base.key_limit = 1;
     http->base.most = options->connections;
     http->base.target = http->template_text;
     make_name(http, address);

@@ -356,7 +356,7 @@ once__broker_publisher_t *once__kafka_publisher(const once__url_t *url,
     }
     kafka->base.ops = &ops;
     kafka->base.options = *options;
-    kafka->base.key_window = kafka->base.most = SIZE_MAX;
+    kafka->base.key_limit = kafka->base.most = SIZE_MAX;
     kafka->base.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     kafka->template_text = url->path[0] != '\0' ? url->path : "{topic}";
     kafka->base.target = kafka->template_text;
