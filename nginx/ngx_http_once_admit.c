@@ -15,12 +15,21 @@
  * shared memory as well, and removes those that it sees in another state. To
  * notice what was settled elsewhere it looks up a part of the list now and
  * then, while requests come in.
+ *
+ * The lists and buckets are shared with workers that may be killed at any
+ * instant. Therefore only what this worker brings to them is asserted:
+ *
+ *   I-1  A guard that looks at a bucket has its tag, which is never 0, and a
+ *        set that exists.
+ *   I-2  A place is reserved once for a guard, and given back once.
+ *   I-3  A route has one of the lists.
  */
 #include "ngx_http_once_bucket.h"
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_metrics.h"
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
 #include <ngx_sha1.h>
 #include <sys/random.h>
 
@@ -167,6 +176,10 @@ ngx_http_once_quota_lock(ngx_http_once_guard_t *guard,
     ngx_http_once_buckets_t  *buckets;
 
     buckets = ngx_http_once_quota_buckets(&pool);
+
+    assert(guard->quota_tag & 1);                                    /* I-1 */
+    assert(guard->quota_set < NGX_HTTP_ONCE_SETS);
+
     *set = buckets->set[guard->quota_set];
 
     ngx_shmtx_lock(&pool->mutex);
@@ -193,6 +206,8 @@ ngx_http_once_quota_take(ngx_http_once_ctx_t *ctx, time_t *retry_after)
     if (conf->quota == 0) {
         return NGX_OK;
     }
+
+    assert(!ctx->guard->reserved);                                   /* I-2 */
 
     ngx_http_once_quota_place(ctx);
 
@@ -351,6 +366,8 @@ static ngx_http_once_unknown_route_t *
 ngx_http_once_list_route(ngx_slab_pool_t *pool, ngx_http_once_loc_conf_t *conf)
 {
     ngx_http_once_list_t  *list;
+
+    assert(conf->route->index < NGX_HTTP_ONCE_ROUTES);               /* I-3 */
 
     list = pool->data;
 

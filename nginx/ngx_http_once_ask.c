@@ -13,6 +13,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 static void ngx_http_once_ask_done(once_t *once, once_answer_t *answer,
     void *data);
@@ -187,6 +189,8 @@ static void
 ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    assert(ctx->phase == NGX_HTTP_ONCE_ASKING && ctx->run == NULL);
+
     ctx->run = ngx_pcalloc(r->pool, sizeof(ngx_http_once_run_t));
 
     if (ctx->run == NULL || r->connection->error) {

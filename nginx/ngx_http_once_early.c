@@ -18,8 +18,17 @@
  * Two that share a slot share its credit: they are counted sooner. A slot
  * holds the time at which the account is full again, so that the credit of a
  * killed worker comes back, too.
+ *
+ * What holds in this worker:
+ *
+ *   I-1  No more lookups of a connection run than NGX_HTTP_ONCE_LOOKUPS_AT_ONCE,
+ *        and no more are left than a full account has.
+ *   I-2  A request that waits for its lookup is counted at its connection.
+ *   I-3  A request takes credit once.
  */
 #include "ngx_http_once_request.h"
+
+#include <assert.h>
 
 
 #define NGX_HTTP_ONCE_LOOKUPS_AT_ONCE     8
@@ -210,6 +219,8 @@ ngx_http_once_credit_take(ngx_http_request_t *r, const u_char *id,
     ngx_uint_t  i;
     uint32_t    hash[NGX_HTTP_ONCE_CREDIT_KINDS];
 
+    assert(credit->account[0] == NULL && credit->account[1] == NULL);  /* I-3 */
+
     ngx_memcpy(&hash[0], id, sizeof(uint32_t));
     hash[1] = ngx_http_once_credit_hash(r);
 
@@ -287,6 +298,9 @@ ngx_http_once_take_lookup(ngx_http_request_t *r)
     lookups->left = ngx_min(lookups->left, NGX_HTTP_ONCE_LOOKUPS_BURST * 1000);
     lookups->last = ngx_current_msec;
 
+    assert(lookups->running <= NGX_HTTP_ONCE_LOOKUPS_AT_ONCE);       /* I-1 */
+    assert(lookups->left <= NGX_HTTP_ONCE_LOOKUPS_BURST * 1000);
+
     if (lookups->left < 1000
         || lookups->running == NGX_HTTP_ONCE_LOOKUPS_AT_ONCE)
     {
@@ -308,6 +322,9 @@ ngx_http_once_early_leave(ngx_http_once_early_t *early)
     if (early->lookup == NULL) {
         return;
     }
+
+    assert(early->lookups && early->lookups->running > 0);           /* I-2 */
+    assert(early->lookup->request == early->request);
 
     early->lookup->request = NULL;
     early->lookup = NULL;

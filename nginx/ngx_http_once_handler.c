@@ -15,6 +15,8 @@
  */
 #include "ngx_http_once_request.h"
 
+#include <assert.h>
+
 
 /* ------------------------------------------------------------- the context */
 
@@ -252,6 +254,10 @@ ngx_http_once_body_done(ngx_http_request_t *r)
     ngx_http_once_ctx_t  *ctx;
 
     ctx = ngx_http_once_get_ctx(r);
+
+    assert(ctx->phase == NGX_HTTP_ONCE_READING);    /* it is read once */
+    assert(ctx->run == NULL);
+
     ctx->phase = NGX_HTTP_ONCE_ASKING;
     ctx->inside = 1;
 

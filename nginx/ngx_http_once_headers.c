@@ -289,7 +289,7 @@ ngx_http_once_headers_omit(ngx_str_t *value)
 }
 
 
-/* Commas also stand inside quotes, in `private="a, b"`. */
+/* Commas also occur inside quotes, in `private="a, b"`. */
 
 ngx_uint_t
 ngx_http_once_headers_no_store(ngx_str_t *value)

@@ -244,7 +244,7 @@ ngx_http_once_by_start(const void *one, const void *two)
 }
 
 
-/* Rewrites the body. What stands inside of a range goes with it. */
+/* Rewrites the body. What is inside of a range goes with it. */
 
 static ngx_int_t
 ngx_http_once_cut(ngx_pool_t *pool, ngx_array_t *ranges,

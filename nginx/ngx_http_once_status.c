@@ -428,7 +428,7 @@ ngx_http_once_read_seen(ngx_http_once_store_t *store, ngx_uint_t n,
         return NGX_DECLINED;
     }
 
-    /* a bound that this worker does not know of is none */
+    /* no bound, if this worker knows of none */
 
     *value = ngx_http_once_gauges[n].seen
              ? *(uint64_t *) ((u_char *) seen + ngx_http_once_gauges[n].seen)

@@ -4,9 +4,15 @@
  * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body
  * was sent, libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one
  * claim.
+ *
+ * What holds for a request, which is one of `all`:
+ *   H-1  It has headers exactly while it is under way; then it is not in the list of idle ones.
+ *   H-2  No more of the payload was given to libcurl than there is.
+ *   H-3  What is kept of the answer fits.
  */
 #include "consume/handler.h"
 
+#include <assert.h>
 #include <curl/curl.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -99,6 +105,7 @@ static size_t give_body(char *out, size_t size, size_t count, void *data)
     size_t left = request->payload.len - request->given;
     size_t len = size * count < left ? size * count : left;
 
+    assert(request->given <= request->payload.len); /* H-2 */
     memcpy(out, (const char *)request->payload.data + request->given, len);
     request->given += len;
     return len;
@@ -109,6 +116,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *data)
     request_t *request = data;
     size_t len = size * count, room = sizeof(request->answer) - request->kept;
 
+    assert(request->kept <= sizeof(request->answer)); /* H-3 */
     if (request->problem) {
         memcpy(request->answer + request->kept, bytes, len < room ? len : room);
         request->kept += len < room ? len : room;
@@ -199,6 +207,7 @@ int once__consume_handler_post(once__consume_handler_t *handler,
         headers_free(headers);
         return -1;
     }
+    assert(request->headers == NULL && request->handler == handler); /* H-1 */
     handler->idle = request->next;
     request->headers = headers;
     request->payload = payload;
@@ -264,6 +273,7 @@ static void finish(void *data, CURL *easy, CURLcode result)
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(easy, CURLINFO_REQUEST_SIZE, &sent);
     curl_easy_getinfo(easy, CURLINFO_TOTAL_TIME_T, &took);
+    assert(request->headers != NULL && request->handler == data); /* H-1 */
     reply.said = request->said;
     reply.retry_after = request->retry_after;
     reply.status = result == CURLE_OK ? (int)status : 0;

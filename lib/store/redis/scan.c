@@ -4,9 +4,15 @@
  *
  * SCAN may return a key twice while its table shrinks, and a record may move from a server that is yet to be visited to one
  * that has been. So a pass remembers the records that it has met, and starts again if the cluster changed meanwhile.
+ *
+ * What holds for a step between two replies (assert_scan_state):
+ *   S-1  It has a server, and commands outstanding there.
+ *   S-2  It keeps no more records than the page has met, and has a place for each.
+ *   S-3  Its pass is being walked, so that nothing else uses or drops it. The reaper's own pass may have two steps.
  */
 #include "store/redis/internal.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +46,14 @@ typedef struct step {
 } step_t;
 
 static void begin_page(scan_t *scan);
+
+static void assert_scan_state(const scan_t *scan)
+{
+    assert(scan->node != NULL && scan->outstanding > 0);                      /* S-1 */
+    assert(scan->count == 0 || (scan->met != NULL && scan->records != NULL)); /* S-2 */
+    assert(scan->met == NULL || scan->count <= scan->met->count);
+    assert(scan->pass->is_walked || scan->pass == &scan->redis->reap_pass); /* S-3 */
+}
 
 /* ------------------------------------------------------------------------------------------------------------- passes */
 
@@ -134,6 +148,7 @@ static void end_scan(scan_t *scan, int error)
     once__redis_t *redis = scan->redis;
     once__op_t *op = scan->op;
 
+    assert(scan->outstanding == 0); /* a reply would come to a step that is gone */
     if (error != ONCE_OK) {
         drop_records(scan);
     }
@@ -230,6 +245,7 @@ static void end_page(scan_t *scan)
 
 static void step_over(scan_t *scan)
 {
+    assert_scan_state(scan);
     if (--scan->outstanding == 0) {
         end_page(scan);
     }
