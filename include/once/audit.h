@@ -55,7 +55,7 @@ typedef enum once_audit_fault {
     ONCE_AUDIT_FINE = 0,
     ONCE_AUDIT_UNREADABLE = 1, /* it is not an entry */
     ONCE_AUDIT_CHANGED = 2,    /* its hash is not that of its content */
-    ONCE_AUDIT_MISSING = 3,    /* entries before it are missing, or stand elsewhere */
+    ONCE_AUDIT_MISSING = 3,    /* entries before it are missing or out of place */
     ONCE_AUDIT_REPLACED = 4,   /* the entry before it is not the one that it was written after */
 } once_audit_fault_t;
 

@@ -35,7 +35,7 @@ ONCE_API ONCE_MUST_CHECK int once_local_path(const char *url, char *path, size_t
 /* Something that is wrong, or good to know. */
 typedef struct once_local_finding {
     /*
-     * a static string: missing, header, unreadable (a segment), damage (a range, nobody knows of which records), record (a damaged
+     * a static string: missing, header, unreadable (a segment), damage (a range, of unknown records), record (a damaged
      * one), manifest, index, torn, leftover
      */
     const char *kind;

@@ -585,10 +585,10 @@ ONCE_API uint64_t once_answer_count(const once_answer_t *answer);
 
 /*
  * Clears away what erased records have left in the store. In a local store: segments of the log with their earlier texts, which are
- * written anew without them. One step of about a second; once_answer_count says how many segments are left, and once_answer_damaged
+ * rewritten without them. One step of about a second; once_answer_count says how many segments are left, and once_answer_damaged
  * how many of them are damaged and wait for once fsck. Call it until nothing is left: other processes that use the store let go of
  * their segments when they next write, or reap. In PostgreSQL and Redis: dictionaries that have what was erased and too few records
- * still say; records that need one are stored anew without it, which reads all of them. There the count is not 0 if open
+ * still say; records that need one are stored again without it, which reads all of them. There the count is not 0 if open
  * transactions, or records that keep changing, were in the way. What a process that was killed left to do is found again.
  */
 ONCE_API ONCE_MUST_CHECK int once_store_scrub(once_t *once, once_cb cb, void *data);

@@ -209,7 +209,7 @@ static void forget_lines(once__op_t *op)
 }
 
 /*
- * The last line is not an entry, which must keep nobody from deciding: the next entry follows its bytes as they stand. Which number
+ * The last line is not an entry, which must not prevent decisions: the next entry follows its bytes as they are. Which number
  * that has is known when the trail has been read.
  */
 static void count_on(act_t *act, uint64_t place)
@@ -244,7 +244,7 @@ static void count_lines(act_t *act)
     add(act);
 }
 
-/* The last line of the trail, or, after a lost reply, what stands where ours was to be. */
+/* The last line of the trail, or, after a lost reply, what is in the place of ours. */
 static void read_lines(act_t *act)
 {
     once__auditor_t *auditor = &act->job.once->auditor;

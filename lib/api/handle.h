@@ -46,7 +46,7 @@ typedef struct once__bound {
 
 /* For whom the handle acts, and what it knows of the audit trail (audit.c). */
 typedef struct once__auditor {
-    char by[ONCE_AUDIT_BY_MAX + 1]; /* empty: for nobody */
+    char by[ONCE_AUDIT_BY_MAX + 1]; /* empty: no auditor */
     char note[ONCE_NOTE_MAX + 1];
     int is_known;            /* the end of the trail, as the handle last saw it: */
     uint64_t place;          /* in the store */

@@ -29,7 +29,7 @@ struct once_options {
 
 void once__options_init(once_options_t *options);
 
-/* Takes the options that stand in a URL. */
+/* Takes the options of a URL. */
 int once__options_from_url(once_options_t *options, once__url_t *url, once_error_t *err);
 
 #endif

@@ -53,7 +53,7 @@ static size_t put(uint8_t *out, once_slice_t text)
     return text.len;
 }
 
-/* As it stands there: whether it is text is looked at when it is read. */
+/* Unchanged: whether it is text is checked when it is read. */
 static once_slice_t holder_of(once_slice_t about)
 {
     const uint8_t *bytes = about.data;

@@ -1,5 +1,5 @@
 /*
- * Earlier attempts of an operation. They stand behind the cause of a record, in the same field, which is empty for most records
+ * Earlier attempts of an operation. They follow the cause of a record, in the same field, which is empty for most records
  * (docs/format.md):
  *     cause | 0 | attempts, the newest first
  * Each grant of a record that is there puts one more in front: what became of the attempt before. Its epoch is not stored: that of
@@ -25,7 +25,7 @@ once_slice_t once__attempts_after(uint8_t out[ONCE__WHY_MAX], const once__record
 /* The part of the field before the attempts. */
 once_slice_t once__attempts_cause(once_slice_t why);
 
-/* The attempt number `n` of the record, the newest is 0. 1, or 0: there is none, or what stands there is none. Trusts nothing. */
+/* The attempt number `n` of the record, the newest is 0. 1, or 0: there is none, or it is malformed. Trusts nothing. */
 int once__attempts_read(once_attempt_t *attempt, const once__record_t *record, unsigned n);
 
 #endif

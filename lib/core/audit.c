@@ -8,7 +8,7 @@
 #include "base/units.h"
 
 #define HEX  (2 * ONCE__SHA256_SIZE)
-#define HEAD (20 + 1 + HEX + 1 + HEX + 1) /* what stands before the JSON, at most */
+#define HEAD (20 + 1 + HEX + 1 + HEX + 1) /* what precedes the JSON, at most */
 
 /* The JSON of an entry. All of its texts are bounded, so that it fits. */
 typedef struct json {

@@ -144,7 +144,7 @@ static size_t compress(uint8_t *bytes, size_t len, once__zstd_t *zstd)
     return size;
 }
 
-/* Seals the `len` bytes that stand after the fields and the nonce, and puts the tag behind them. */
+/* Seals the `len` bytes after the fields and the nonce, and puts the tag behind them. */
 static int seal(uint8_t *packed, size_t len, int status, const uint8_t *id,
                 const once__seal_key_t *key, const uint8_t *nonce)
 {

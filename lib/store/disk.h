@@ -1,6 +1,6 @@
 /*
  * Files: read, written, listed and locked. What the local store asks of the system for the files of its log goes through a table,
- * so that tests can stand in between.
+ * so that tests can intercept it.
  */
 #ifndef ONCE_STORE_DISK_H
 #define ONCE_STORE_DISK_H

@@ -49,7 +49,7 @@ void once__pieces_offer(once__pieces_t *pieces, const void *data, size_t len, un
 
 /* ------------------------------------------------------------------------------------------------------------- words */
 
-/* Eight bytes that stand somewhere in the samples. */
+/* Eight bytes that occur somewhere in the samples. */
 typedef struct word {
     uint64_t bytes;
     uint16_t last;  /* number of the sample that had it last, from 1; 0: the place is empty */

@@ -1,6 +1,6 @@
 /*
  * What many responses have in common: a dictionary for a store whose records outlive those that it was made of. Every eight bytes
- * of it stand in at least ONCE__PIECES_LEAST of the samples, so that what only one record has, or one customer's few, is not in it.
+ * of it occur in at least ONCE__PIECES_LEAST of the samples, so that what only one record has, or one customer's few, is not in it.
  */
 #ifndef ONCE_STORE_PIECES_H
 #define ONCE_STORE_PIECES_H

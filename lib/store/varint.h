@@ -1,5 +1,5 @@
 /*
- * Numbers of seven bits a byte, lowest first (docs/format.md: `v`), and reading from bytes that nobody vouches for.
+ * Numbers of seven bits a byte, lowest first (docs/format.md: `v`), and reading from untrusted bytes.
  */
 #ifndef ONCE_STORE_VARINT_H
 #define ONCE_STORE_VARINT_H

@@ -195,7 +195,7 @@ BEGIN
 END
 $$;
 
--- The key of a record also stands in the events that it emitted, until they are published or dropped. Those of erased records lose it.
+-- The key of a record is also in the events that it emitted, until they are published or dropped. Those of erased records lose it.
 CREATE OR REPLACE FUNCTION once._erase_causes(p_id bytea[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$

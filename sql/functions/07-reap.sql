@@ -224,7 +224,7 @@ AS $$
 $$;
 
 -- How far behind expiry is: for how long the row had been expired that waited longest, in the last two passes; if there was any,
--- at least as long as the last pass is ago; and if no reaper has come since one was due, so much longer.
+-- at least as long as the last pass is ago; and longer by as much as a reaper is overdue.
 CREATE OR REPLACE FUNCTION once._behind(p_table text) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$

@@ -34,7 +34,7 @@ void once__cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)
 
 /*
  * What this thread says from now on is kept in `text` instead, the last message only, without "once: ": for a program that answers
- * somebody else than its terminal. NULL: on stderr again.
+ * something other than its terminal. NULL: on stderr again.
  */
 void once__cli_hear(char *text, size_t size);
 

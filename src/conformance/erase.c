@@ -79,7 +79,7 @@ static void erase_failed(once__test_t *t)
     CHECK_STATE(ONCE_STATE_FAILED, b);
     check_erased(t, b, &full, 503);
     CHECK_STATE(ONCE_STATE_FAILED, b);
-    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &response)); /* the fence stands */
+    EXPECT(ONCE_OUTCOME_LOST, once__peer_complete(a, &response)); /* the fence still works */
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(b, &full));
     CHECK_EQ(2, once__peer_epoch(b));
     for (int i = 0; i < 2; i++) {

@@ -364,7 +364,7 @@ static void reap_removes(once__test_t *t)
     CHECK(expired == 0 || count >= 5);
 }
 
-/* What hold keeps for ever must not stand in the way of what may go. */
+/* What hold keeps forever must not prevent the removal of the rest. */
 static void reap_beside_hold(once__test_t *t)
 {
     once__asked_t kept = {.key = "kept", .policy = SHORT "recover=hold ttl=1s"};

@@ -38,7 +38,7 @@ struct once__test {
     pthread_mutex_t lock; /* of all below */
     once_conformance_result_t result;
     char reason[ONCE__REASON_SIZE];
-    int late; /* an ask took so long that a short lease was half over: what follows may not be the store's doing */
+    int late; /* an ask took half of a short lease or longer: what follows may not be the fault of the store */
     once__peer_t *peers;
     struct once__memory *memory;
     uint8_t (*made)[ONCE_ID_SIZE]; /* ids of the records to remove at the end */

@@ -139,7 +139,7 @@ static size_t unpack(uint8_t out[OLD_PACKED_MAX], once_slice_t from, once_slice_
     return !input.is_broken && done == whole ? done : 0;
 }
 
-/* The response of a frame that others are packed against: it stands there as it is. 1 or 0. */
+/* The response of a frame that others are packed against: it is stored uncompressed. 1 or 0. */
 static int plain_response(const frame_t *frame, once_slice_t *out)
 {
     once__record_t record;
@@ -208,7 +208,7 @@ static int is_damaged(convert_t *convert, uint64_t offset)
 }
 
 /*
- * What stands at `offset`, where no valid frame begins? Sets *next: where to go on; the end of the segment: nowhere. Damage is what
+ * What is at `offset`, where no valid frame begins? Sets *next: where to go on; the end of the segment: nowhere. Damage is what
  * some frame behind it calls synced, and what would take too long to find out.
  */
 static int read_gap(convert_t *convert, uint64_t offset, uint64_t *next)

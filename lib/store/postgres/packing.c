@@ -86,7 +86,7 @@ once_slice_t once__postgres_pack_about(once__postgres_packing_t *packing, once_s
                 about);
 }
 
-/* A sample if it was stored. What was only asked is none: a claim that is refused may name what was erased. */
+/* A sample if it was stored. A request that was only asked about is not: a refused claim may name what was erased. */
 void once__postgres_packing_granted(once__postgres_packing_t *packing, once_slice_t about)
 {
     if (packing->is_sampling && about.len >= ABOUT_LEAST && about.len <= ONCE__ABOUT_MAX) {

@@ -307,7 +307,7 @@ static int is_for_two(const once__postgres_queue_t *queue, unsigned waiting)
 
 /*
  * May another batch be sent behind the one under way? Not behind one that changes the session, because that may fail, nor behind
- * one that has taken long: it may stand still.
+ * one that has taken long: it may be stuck.
  */
 static int takes_another(const once__postgres_queue_t *queue,
                          const once__postgres_connection_t *connection, unsigned waiting)

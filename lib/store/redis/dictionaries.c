@@ -268,7 +268,7 @@ static void forget(once__redis_dictionaries_t *dictionaries, uint32_t id)
         dictionaries->current == dictionaries->count + 1 ? number : dictionaries->current;
 }
 
-/* The entry at `data`. Returns its length; 0: it is none. */
+/* The entry at `data`. Returns its length; 0: malformed. */
 static size_t read_entry(once__redis_dictionaries_t *dictionaries, const uint8_t *data, size_t len,
                          size_t place)
 {

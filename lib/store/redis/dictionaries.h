@@ -80,7 +80,7 @@ int once__redis_decompress(once__redis_dictionaries_t *dictionaries, uint8_t *ou
 /*
  * A text for the samples, if it is taken. Returns 1 when there are enough of them for once__redis_dictionaries_judge, which chooses
  * the one that is best for the samples, and makes a candidate if a new one would be much better; then samples
- * are collected anew.
+ * are collected again.
  */
 int once__redis_dictionaries_offer(once__redis_dictionaries_t *dictionaries, const void *data,
                                    size_t len);

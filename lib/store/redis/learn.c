@@ -6,7 +6,7 @@
  *
  * L-1  at most one question is under way.
  * L-2  operations wait only while one is, or is about to be asked.
- * L-3  a list that cannot be read is asked for once in PAUSE_MS, whoever needs it.
+ * L-3  a list that cannot be read is asked for once in PAUSE_MS, however many operations need it.
  */
 #include <assert.h>
 #include <string.h>

@@ -122,7 +122,7 @@ static const uint8_t *get_head(once__record_t *record, const uint8_t *data, size
     return data + size;
 }
 
-/* What stands at `in`, as it was before it was compressed: in `memory`, or where it is. */
+/* The text at `in` before it was compressed: in `memory`, or where it is. */
 static int get_text(once_slice_t *out, once__redis_dictionaries_t *dictionaries, uint8_t *memory,
                     size_t most, once_slice_t in, int is_compressed)
 {

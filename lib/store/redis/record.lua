@@ -15,7 +15,7 @@
 -- secret, compared with the one at the key MARK; if it is empty there is no key MARK, and nothing is compared.
 --
 -- `with`: what is given was compressed. PLACE is where the list at the key DICTIONARIES has the dictionary (4 bytes), and its
--- length and id as they stand there (6 bytes). If the store has lost or retired it, the error is DICTIONARY and nothing is
+-- length and id as in the list (6 bytes). If the store has lost or retired it, the error is DICTIONARY and nothing is
 -- changed: a record never names a dictionary that is not there when it is written.
 --
 -- GIVEN is: options (1: replicas are waited for, 2: force), newest schema that the caller can read, kind (+ 4: compressed) and

@@ -48,7 +48,7 @@ static int each(once_t *once, const once_record_t *record, void *data)
     export->code = once__cli_json_print(&json);
     export->count++;
     show_progress(export);
-    /* Nobody reads on: a full disk, a closed pipe. */
+    /* Nothing reads any more: a full disk, a closed pipe. */
     return export->code != ONCE__CLI_OK || ferror(stdout);
 }
 
