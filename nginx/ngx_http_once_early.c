@@ -21,8 +21,8 @@
  *
  * What holds in this worker:
  *
- *   I-1  No more lookups of a connection run than NGX_HTTP_ONCE_LOOKUPS_AT_ONCE,
- *        and no more are left than a full account has.
+ *   I-1  No more lookups of a connection run than may run at once, and no more
+ *        are left than a full account has.
  *   I-2  A request that waits for its lookup is counted at its connection.
  *   I-3  A request takes credit once.
  */

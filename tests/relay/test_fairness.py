@@ -26,7 +26,8 @@ def test_a_sick_topic_delays_nobody(database, relay, endpoint, how):
     delays.measure(database, f"{keys} keys: {how}")
     assert how == "500" or database.dead() == [] and database.waiting() >= keys * each
     if how in ("503", "500"):
-        until(lambda: one.metric('destinations{state="suspended"}') == 1 and one.metric("left_keys") >= SICK_KEYS - 70, "it is suspended")
+        until(lambda: one.metric('destinations{state="suspended"}') == 1 and one.metric("left_keys") >= SICK_KEYS - 70,
+              "it is suspended")
         assert one.get("/health")[0] == 200
 
 
