@@ -201,7 +201,8 @@ struct ngx_http_once_store_s {
     ngx_queue_t                  calls;        /* of guards, oldest first */
     ngx_event_t                  overdue;      /* when the oldest times out */
     char                         trouble[200]; /* as last logged; "": none */
-    ngx_msec_t                   logged;       /* when */
+    ngx_msec_t                   logged;       /* since when lines count */
+    ngx_uint_t                   logged_count; /* lines since then */
     ngx_msec_t                   full_logged;  /* when "full" was logged */
 
     ngx_http_once_seen_t        *seen;         /* NULL: not watched */

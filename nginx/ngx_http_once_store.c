@@ -17,6 +17,7 @@
 #define NGX_HTTP_ONCE_CLOSE_MSEC   2000
 #define NGX_HTTP_ONCE_IDLE_MSEC    3600000
 #define NGX_HTTP_ONCE_TROUBLE_MSEC 5000
+#define NGX_HTTP_ONCE_TROUBLE_MAX  8     /* lines within that time */
 
 
 static ngx_int_t ngx_http_once_store_open(ngx_http_once_store_t *store,
@@ -350,7 +351,10 @@ ngx_http_once_stores_prepare(ngx_cycle_t *cycle)
 
 /*
  * Logs what is wrong with a store whenever that changes: damage that was found
- * at the opening, a server that refuses connections. Rate-limited.
+ * at the opening, a server that refuses connections. A store that keeps
+ * changing is logged a few times in five seconds. One line alone would not do:
+ * what follows it at once may be what lasts, and nothing may happen after that
+ * which would lead here again.
  */
 
 static void
@@ -363,12 +367,20 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
         text[0] = '\0';
     }
 
-    if (ngx_strcmp(text, store->trouble) == 0
-        || (text[0] && store->logged
-            && ngx_current_msec - store->logged < NGX_HTTP_ONCE_TROUBLE_MSEC))
-    {
+    if (ngx_strcmp(text, store->trouble) == 0) {
         return;
     }
+
+    if (ngx_current_msec - store->logged >= NGX_HTTP_ONCE_TROUBLE_MSEC) {
+        store->logged = ngx_current_msec;
+        store->logged_count = 0;
+    }
+
+    if (store->logged_count == NGX_HTTP_ONCE_TROUBLE_MAX) {
+        return;
+    }
+
+    store->logged_count++;
 
     if (text[0]) {
         ngx_log_error(level, log, 0, "once: store \"%V\": %s",
@@ -380,7 +392,6 @@ ngx_http_once_store_trouble(ngx_http_once_store_t *store, ngx_uint_t level,
     }
 
     ngx_memcpy(store->trouble, text, sizeof(text));
-    store->logged = ngx_current_msec;
 }
 
 
