@@ -6,6 +6,7 @@
 
 #include <once/once.h>
 
+#include "cli/config.h"
 #include "cli/text.h"
 
 static int is_path(const char *text)
@@ -89,10 +90,13 @@ static int check_operands(const once__cli_call_t *call)
     return 0;
 }
 
-static int run(const once__cli_command_t *command, once__cli_parsed_t *parsed)
+static int run(const once__cli_command_t *command, once__cli_parsed_t *parsed, int argc,
+               char **argv)
 {
     once__cli_call_t call = {
         .command = command,
+        .argc = argc,
+        .argv = argv,
         .settings = parsed->settings,
         .operands = parsed->operands,
         .operand_count = parsed->operand_count,
@@ -107,11 +111,12 @@ static int run(const once__cli_command_t *command, once__cli_parsed_t *parsed)
 
 static int parse_and_run(const once__cli_command_t *command, int argc, char **argv)
 {
-    once__cli_parsed_t parsed = {0};
+    once__cli_config_t config = {0};
+    once__cli_parsed_t parsed = {.config = &config};
     int code;
 
     parsed.settings = calloc(1, command->settings_size + 1);
-    parsed.operands = calloc((size_t)argc + 1, sizeof(parsed.operands[0]));
+    parsed.operands = calloc((size_t)argc + ONCE__CLI_CONFIG_OPERANDS, sizeof(parsed.operands[0]));
     if (parsed.settings == NULL || parsed.operands == NULL) {
         once__cli_say("out of memory");
         code = ONCE__CLI_STORE;
@@ -120,9 +125,10 @@ static int parse_and_run(const once__cli_command_t *command, int argc, char **ar
         if (code == 0 && parsed.help) {
             once__cli_help_command(command);
         } else if (code == 0) {
-            code = run(command, &parsed);
+            code = run(command, &parsed, argc, argv);
         }
     }
+    once__cli_config_free(&config);
     free(parsed.operands);
     free(parsed.settings);
     return code;

@@ -35,6 +35,8 @@ typedef struct once__cli_call {
     const char *url;       /* NULL: none */
     const char **operands; /* without the URL */
     size_t operand_count;
+    int argc; /* the arguments behind the command's name, for a command that reads them again */
+    char **argv;
 } once__cli_call_t;
 
 typedef struct once__cli_command {

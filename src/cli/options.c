@@ -3,11 +3,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/config.h"
 #include "cli/text.h"
 
 /* The state of parsing. */
@@ -84,20 +86,24 @@ static int take_value(walk_t *walk, const once__cli_option_t *option, const char
     return store(walk, option, walk->argv[walk->at]);
 }
 
+/* A value in the same argument is not shown: it may be a secret. */
 static int unknown_option(const walk_t *walk, const char *argument, const char *name)
 {
     once__cli_nearest_t nearest;
+    char word[80], given[80];
 
-    once__cli_nearest_start(&nearest, name);
+    snprintf(word, sizeof(word), "%.*s", (int)strcspn(name, "="), name);
+    snprintf(given, sizeof(given), "%.*s", (int)strcspn(argument, "="), argument);
+    once__cli_nearest_start(&nearest, word);
     once__cli_nearest_try(&nearest, "help", 4);
     for (const once__cli_option_t *o = walk->command->options; o != NULL && o->name != NULL; o++) {
         once__cli_nearest_try(&nearest, o->name, strlen(o->name));
     }
     if (nearest.best != NULL && argument[1] == '-') {
         return once__cli_usage(walk->command, "unknown option \"%s\"; did you mean --%.*s?",
-                               once__cli_shown(argument).text, nearest.best_len, nearest.best);
+                               once__cli_shown(given).text, nearest.best_len, nearest.best);
     }
-    return once__cli_usage(walk->command, "unknown option \"%s\"", once__cli_shown(argument).text);
+    return once__cli_usage(walk->command, "unknown option \"%s\"", once__cli_shown(given).text);
 }
 
 static int take_long(walk_t *walk, const char *argument)
@@ -159,13 +165,56 @@ static void assert_options(const once__cli_option_t *options)
     }
 }
 
+/* The options of a file, as if they came first on the command line. */
+static int take_config(const once__cli_command_t *command, const char *path,
+                       once__cli_parsed_t *parsed)
+{
+    once__cli_config_t *config = parsed->config;
+    walk_t walk = {command, 0, NULL, 0, parsed};
+    int code = once__cli_config_read(command, path, config);
+
+    for (size_t i = 0; code == 0 && i < config->count; i++) {
+        code = take_long(&walk, config->words[i].text);
+        if (code != 0) {
+            once__cli_say("that is line %u of %s", config->words[i].line,
+                          once__cli_shown(path).text);
+        }
+    }
+    return code;
+}
+
+/* Operands of the file count if the command line has none. */
+static void take_operands(const once__cli_config_t *config, once__cli_parsed_t *parsed)
+{
+    for (size_t i = 0; i < ONCE__CLI_CONFIG_OPERANDS && config->operands[i] != NULL; i++) {
+        parsed->operands[parsed->operand_count++] = config->operands[i];
+    }
+}
+
+static int wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (is_help(argv[i])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 int once__cli_parse(const once__cli_command_t *command, int argc, char **argv,
                     once__cli_parsed_t *parsed)
 {
     walk_t walk = {command, argc, argv, 0, parsed};
+    const char *path = once__cli_config_named(command, argc, argv);
     int only_operands = 0;
 
     assert_options(command->options);
+    if (path != NULL && !wants_help(argc, argv)) {
+        int code = take_config(command, path, parsed);
+        if (code != 0) {
+            return code;
+        }
+    }
     for (; walk.at < argc; walk.at++) {
         const char *argument = argv[walk.at];
         int code = 0;
@@ -184,6 +233,9 @@ int once__cli_parse(const once__cli_command_t *command, int argc, char **argv,
         if (code != 0) {
             return code;
         }
+    }
+    if (path != NULL && parsed->operand_count == 0) {
+        take_operands(parsed->config, parsed);
     }
     return 0;
 }

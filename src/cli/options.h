@@ -43,15 +43,17 @@ typedef struct once__cli_option {
     size_t offset; /* of the field in the command's settings */
 } once__cli_option_t;
 
-/* What parsing found. `operands` is the caller's array of at least `argc` places. */
+/* What parsing found. `operands` is the caller's array of `argc` places and ONCE__CLI_CONFIG_OPERANDS more. */
 typedef struct once__cli_parsed {
     void *settings; /* zeroed by the caller */
     const char **operands;
     size_t operand_count;
     int help; /* --help or -h was there: nothing else counts */
+    struct once__cli_config
+        *config; /* zeroed by the caller: what --config read, which the settings point into */
 } once__cli_parsed_t;
 
-/* Returns 0, or ONCE__CLI_USAGE after an error message. */
+/* Returns 0, or an exit code after an error message. What the file of --config says comes before the command line, which wins. */
 int once__cli_parse(const struct once__cli_command *command, int argc, char **argv,
                     once__cli_parsed_t *parsed);
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "consume/internal.h"
+#include "service/notify.h"
 #include "service/signals.h"
 
 #define SUBSCRIBER_MAX 255
@@ -64,6 +65,7 @@ static void stop(once__consume_t *consumer)
     }
     once__consume_report(consumer, 0, "stopping: requests in flight are finished");
     consumer->stopping = 1;
+    once__service_notify_stopping();
     consumer->stop_at = once__loop_now(consumer->loop) + consumer->settings->shutdown_ms;
     once__broker_subscription_stop(consumer->subscription);
     once__consume_items_stop(consumer);
@@ -87,6 +89,7 @@ static void on_second(once__timer_t *timer)
     once__consume_counters_t *counters = &consumer->counters;
     once_usage_t usage = ONCE_USAGE_INIT;
 
+    (void)once__service_notify_turn();
     if (room(consumer) == 0) {
         once__broker_subscription_turn(consumer->subscription, 0);
     }

@@ -1,12 +1,15 @@
 /*
  * once gate: a gateway in front of a backend, from one command line.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "cli/config.h"
 #include "cli/store.h"
 #include "cli/text.h"
 #include "gate/internal.h"
@@ -185,6 +188,111 @@ static int serve(once__gate_plan_t *plan)
     return code;
 }
 
+/* ---------------------------------------------------------------------------------------------------------- reload */
+
+static int needs_restart(const char *option)
+{
+    once__cli_say("--%s is another one now: only a restart of the gate changes it", option);
+    return ONCE__CLI_USAGE;
+}
+
+/* What nginx could take over, but the gate around it would not know of. */
+static int check_same(const once__gate_plan_t *now, const once__gate_plan_t *next)
+{
+    int same = now->listen_count == next->listen_count;
+
+    for (size_t i = 0; same && i < now->listen_count; i++) {
+        same = strcmp(now->listen[i].text, next->listen[i].text) == 0;
+    }
+    if (!same) {
+        return needs_restart("listen");
+    }
+    if (strcmp(now->status.text, next->status.text) != 0) {
+        return needs_restart("status");
+    }
+    if (strcmp(now->store, next->store) != 0) {
+        return needs_restart("store");
+    }
+    if (strcmp(now->user, next->user) != 0) {
+        return needs_restart("user");
+    }
+    if (now->socket_mode != next->socket_mode) {
+        return needs_restart("socket-mode");
+    }
+    if (now->options->log_json != next->options->log_json) {
+        return needs_restart("log-json");
+    }
+    return strcmp(now->module, next->module) != 0 ? needs_restart("module") : ONCE__CLI_OK;
+}
+
+static int read_again(const once__gate_plan_t *now, once__gate_plan_t *next)
+{
+    const once__cli_call_t *call = now->call;
+    once__cli_parsed_t parsed = {
+        .settings = calloc(1, sizeof(once__gate_options_t)),
+        .operands =
+            calloc((size_t)call->argc + ONCE__CLI_CONFIG_OPERANDS, sizeof(parsed.operands[0])),
+        .config = calloc(1, sizeof(*parsed.config)),
+    };
+    int code;
+
+    if (parsed.settings == NULL || parsed.operands == NULL || parsed.config == NULL) {
+        once__cli_say("out of memory");
+        return ONCE__CLI_STORE;
+    }
+    code = once__cli_parse(call->command, call->argc, call->argv, &parsed);
+    if (code == ONCE__CLI_OK) {
+        next->call = call;
+        next->options = parsed.settings;
+        code = once__gate_read_plan(next);
+    }
+    return code;
+}
+
+int once__gate_write_again(const once__gate_plan_t *now, const char *path)
+{
+    once__gate_plan_t *next = calloc(1, sizeof(*next));
+    FILE *out = NULL;
+    int code, fd;
+
+    if (next == NULL) {
+        once__cli_say("out of memory");
+        return ONCE__CLI_STORE;
+    }
+    code = read_again(now, next);
+    if (code == ONCE__CLI_OK) {
+        code = check_same(now, next);
+    }
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (out != NULL) {
+        once__gate_write_config(next, out);
+    }
+    if (out == NULL || fclose(out) != 0) {
+        once__cli_say("cannot write %s: %s", path, strerror(errno));
+        return ONCE__CLI_STORE;
+    }
+    return ONCE__CLI_OK;
+}
+
+/* --------------------------------------------------------------------------------------------------------- command */
+
+static int check(once__gate_plan_t *plan)
+{
+    int code = once__gate_find_nginx(plan->options->nginx, plan->nginx);
+
+    if (code == ONCE__CLI_OK) {
+        code = once__gate_check(plan);
+    }
+    if (code == ONCE__CLI_OK) {
+        puts("once gate: the configuration is good");
+    }
+    return code;
+}
+
 static int run_gate(const once__cli_call_t *call)
 {
     once__gate_plan_t *plan = calloc(1, sizeof(*plan));
@@ -194,10 +302,13 @@ static int run_gate(const once__cli_call_t *call)
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
     }
+    plan->call = call;
     plan->options = call->settings;
     code = once__gate_read_plan(plan);
     if (code == ONCE__CLI_OK && plan->options->print_config) {
         once__gate_write_config(plan, stdout);
+    } else if (code == ONCE__CLI_OK && plan->options->check) {
+        code = check(plan);
     } else if (code == ONCE__CLI_OK) {
         code = serve(plan);
     }
@@ -238,6 +349,9 @@ static const once__cli_option_t options[] = {
     {"socket-mode", 0, ONCE__CLI_TEXT, "MODE", "mode of unix: sockets (default 0600)", offsetof(once__gate_options_t, socket_mode)},
     {"nginx", 0, ONCE__CLI_TEXT, "FILE", "the nginx to run", offsetof(once__gate_options_t, nginx)},
     {"module", 0, ONCE__CLI_TEXT, "FILE", "the module to load: ngx_http_once_module.so", offsetof(once__gate_options_t, module)},
+    ONCE__CLI_CONFIG_OPTION(offsetof(once__gate_options_t, config)),
+    {"check", 0, ONCE__CLI_FLAG, NULL, "say whether options and configuration are good, and exit",
+     offsetof(once__gate_options_t, check)},
     {"print-config", 0, ONCE__CLI_FLAG, NULL, "print the nginx configuration and exit",
      offsetof(once__gate_options_t, print_config)},
     {0},
@@ -256,7 +370,10 @@ const once__cli_command_t once__cli_gate = {
         "it\n"
         "with $ for an exact match; the longest match wins. NAME is scope, or a directive of the\n"
         "module without \"once_\": ttl, lease, recover, record, release, wait, require, key, ...\n"
-        "INT and QUIT let running requests finish, TERM does not wait, HUP reloads certificates.\n",
+        "INT and QUIT let running requests finish, TERM does not wait, HUP reads the\n"
+        "file of --config again, and certificates; what is wrong with it is reported, and the "
+        "gate\n"
+        "goes on as it was.\n",
     .store = ONCE__CLI_NO_STORE,
     .options = options,
     .settings_size = sizeof(once__gate_options_t),

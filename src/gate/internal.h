@@ -107,10 +107,13 @@ typedef struct once__gate_options {
     once__cli_number_t workers;
     const char *nginx;
     const char *module;
+    const char *config;
+    int check;
     int print_config;
 } once__gate_options_t;
 
 typedef struct once__gate_plan {
+    const once__cli_call_t *call; /* the command line, to be read again by a reload */
     const once__gate_options_t *options;
     once__gate_upstream_t upstream;
     once__gate_address_t listen[ONCE__GATE_LISTEN_MAX];
@@ -224,5 +227,14 @@ void once__gate_log_say(once__gate_log_t *log, const char *text, const char *mes
 /* run.c: the version of an nginx (1022001 is 1.22.1; 0: unknown). Runs it in the foreground until it ends. */
 unsigned once__gate_version(const char *nginx);
 int once__gate_run(const once__gate_plan_t *plan);
+
+/* Lets nginx judge the configuration of the plan, without running it. */
+int once__gate_check(const once__gate_plan_t *plan);
+
+/*
+ * gate.c: reads the command line and its configuration file again, and writes what nginx is to read to `path`. Refuses what only
+ * a new start can change. For a process that ends after it: what it allocates is not freed.
+ */
+int once__gate_write_again(const once__gate_plan_t *now, const char *path);
 
 #endif

@@ -24,6 +24,7 @@
 
 #include "cli/text.h"
 #include "gate/internal.h"
+#include "service/notify.h"
 
 #define REASON_MAX 2000
 #define LOOK_MS    20 /* how often it is looked whether nginx answers by now */
@@ -31,6 +32,7 @@
 #define ENDING_MS  2000 /* how long the rest of the log is waited for when nginx has ended */
 #define NAME       "once-gate-"
 #define CONFIG     "nginx.conf"
+#define NEXT       "nginx.conf.next" /* of a reload */
 #define OPEN_MODE  (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
 #define DEPTH      8 /* nginx makes temporary files three levels down at most */
 
@@ -406,7 +408,7 @@ static int try_config(const folder_t *folder)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
         return ONCE__CLI_OK;
     }
-    once__cli_say("nginx rejects the configuration made from this command line");
+    once__cli_say("nginx rejects the configuration made from these options");
     tell_reason(folder, text);
     return ONCE__CLI_USAGE;
 }
@@ -420,6 +422,7 @@ static int try_config(const folder_t *folder)
  *   I-3  what nginx writes has a way to standard output (log.c asserts that what is on it fits)
  *   I-4  looking whether nginx answers ends: after LOOKS_MAX looks at the latest
  *   I-5  an interrupt is remembered only while stopping: the second one does not wait
+ *   I-6  a reload is remembered only while another one is prepared: it is prepared after that
  */
 typedef struct gate_run {
     folder_t folder;
@@ -430,8 +433,10 @@ typedef struct gate_run {
     int interrupted; /* Ctrl-C was seen before */
     int ready;
     int looks;
-    int ended;  /* nginx has */
-    int status; /* of waitpid */
+    int ended;    /* nginx has */
+    int status;   /* of waitpid */
+    pid_t reload; /* the process that prepares a reload; 0: none */
+    int reload_again;
 } gate_run_t;
 
 static void assert_run_state(const gate_run_t *run)
@@ -441,6 +446,7 @@ static void assert_run_state(const gate_run_t *run)
     assert(run->log != NULL);                                     /* I-3 */
     assert(run->looks >= 0 && run->looks <= LOOKS_MAX);           /* I-4 */
     assert(!run->interrupted || run->stopping);                   /* I-5 */
+    assert(!run->reload_again || run->reload > 0);                /* I-6 */
 }
 
 static void pass_on(gate_run_t *run, int signal_number)
@@ -465,8 +471,60 @@ static int meaning(gate_run_t *run, int signal_number)
     return signal_number == SIGINT ? SIGQUIT : signal_number;
 }
 
+/*
+ * A reload has its configuration written and tried by a process of its own: to look up a host or to run nginx takes time, during
+ * which the log has to be passed on.
+ */
+static void prepare_reload(gate_run_t *run)
+{
+    folder_t next = run->folder;
+
+    if (run->reload > 0) {
+        run->reload_again = 1;
+        return;
+    }
+    fflush(stdout);
+    fflush(stderr);
+    run->reload = fork();
+    if (run->reload == 0) {
+        int code;
+        snprintf(next.config, sizeof(next.config), "%s/" NEXT, next.path);
+        code = once__gate_write_again(next.plan, next.config);
+        fflush(stderr);
+        _exit(code == ONCE__CLI_OK ? try_config(&next) : code);
+    }
+    if (run->reload < 0) {
+        run->reload = 0;
+        once__gate_log_say(run->log, "once gate: not reloaded: cannot start a process",
+                           "not reloaded: cannot start a process");
+    }
+}
+
+static void end_reload(gate_run_t *run, int status)
+{
+    int good = WIFEXITED(status) && WEXITSTATUS(status) == ONCE__CLI_OK;
+
+    run->reload = 0;
+    if (good && renameat(run->folder.lock, NEXT, run->folder.lock, CONFIG) == 0) {
+        once__gate_log_say(run->log, "once gate: reloaded", "reloaded");
+        pass_on(run, SIGHUP);
+    } else {
+        once__gate_log_say(run->log, "once gate: not reloaded: it goes on as it was",
+                           "not reloaded: it goes on as it was");
+    }
+    if (run->reload_again) {
+        run->reload_again = 0;
+        prepare_reload(run);
+    }
+}
+
 static void reap(gate_run_t *run)
 {
+    int status;
+
+    if (run->reload > 0 && waitpid(run->reload, &status, WNOHANG) == run->reload) {
+        end_reload(run, status);
+    }
     if (waitpid(run->pid, &run->status, WNOHANG) == run->pid) {
         run->ended = 1;
         /* Workers of a master that was killed would go on forever, and keep the address. */
@@ -487,13 +545,14 @@ static void take_signal(gate_run_t *run)
     }
     if (info.ssi_signo == SIGHUP) {
         /* Before, everything is as new as it can be, and nginx would die of it. */
-        if (run->ready || run->looks == LOOKS_MAX) {
-            pass_on(run, SIGHUP);
+        if ((run->ready || run->looks == LOOKS_MAX) && !run->stopping) {
+            prepare_reload(run);
         }
         return;
     }
     pass_on(run, meaning(run, (int)info.ssi_signo));
     run->stopping = 1;
+    once__service_notify_stopping();
 }
 
 /*
@@ -531,7 +590,8 @@ static void turn(gate_run_t *run)
 {
     int looking = !run->ready && !run->ended && run->looks < LOOKS_MAX;
     struct pollfd polls[1 + ONCE__GATE_LOG_POLLS] = {{run->signals, POLLIN, 0}};
-    int timeout = looking ? LOOK_MS : run->ended ? ENDING_MS : -1;
+    int notify = run->ready && !run->stopping ? once__service_notify_turn() : -1;
+    int timeout = looking ? LOOK_MS : run->ended ? ENDING_MS : notify;
     int got;
 
     once__gate_log_poll(run->log, polls + 1);
@@ -602,6 +662,18 @@ static int serve(gate_run_t *run)
         once__cli_say("nginx was killed by signal %d", WTERMSIG(run->status));
     }
     return ONCE__CLI_STORE;
+}
+
+int once__gate_check(const once__gate_plan_t *plan)
+{
+    folder_t folder = {.plan = plan, .lock = -1};
+    int code = make_folder(&folder);
+
+    if (code == ONCE__CLI_OK) {
+        code = try_config(&folder);
+    }
+    remove_folder(&folder);
+    return code;
 }
 
 int once__gate_run(const once__gate_plan_t *plan)

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/uuid.h"
 #include "relay/internal.h"
+#include "service/notify.h"
 #include "service/signals.h"
 
 #define PATIENCE_MS 60000 /* for a statement */
@@ -128,6 +129,7 @@ static void on_signal(once__source_t *source, uint32_t events)
         return;
     }
     relay->stopping = 1;
+    once__service_notify_stopping();
     relay->stop_by_ms = relay->now_ms + relay->options->drain_ms;
     once__service_log(
         &relay->log, ONCE__SERVICE_LOG_INFO, "stopping: waiting for events in flight",
@@ -195,6 +197,7 @@ static void loop(once__relay_t *relay, int signals)
     }
     while (!is_over(relay)) {
         uint64_t due = turn(relay), now = clock_ms(), wait = due > now ? due - now : 0;
+        (void)once__service_notify_turn(); /* TURN_MAX_MS is soon enough */
         if (!is_over(relay)) {
             (void)once__loop_wait(relay->loop, (int)sooner(wait, TURN_MAX_MS));
         }

@@ -12,8 +12,10 @@
 
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/store.h"
 #include "cli/text.h"
+#include "service/notify.h"
 #include "service/signals.h"
 
 #define TICK_MS 1000
@@ -130,7 +132,9 @@ static int serve(once__ui_t *ui, int signals)
             (void)announce(ui, port); /* a file that cannot be read leaves the tokens as they are */
         }
         once__ui_server_tick(server);
+        (void)once__service_notify_turn(); /* TICK_MS is soon enough */
     }
+    once__service_notify_stopping();
     once__ui_server_stop(server);
     return code;
 }
@@ -180,6 +184,7 @@ static int run_ui(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
+    ONCE__CLI_CONFIG_OPTION(offsetof(once__ui_settings_t, config)),
     {"listen", 0, ONCE__CLI_TEXT, "ADDRESS", "PORT (of 127.0.0.1), IP:PORT or [IPV6]:PORT (default 8090)",
      offsetof(once__ui_settings_t, listen)},
     {"role", 0, ONCE__CLI_TEXT, "ROLE", "what the printed address, or a name from --trust-header, may do: view (default), operate",

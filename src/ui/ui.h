@@ -44,6 +44,7 @@ typedef struct once__ui_session {
 } once__ui_session_t;
 
 typedef struct once__ui_settings {
+    const char *config;
     const char *listen;
     const char *token_file;
     const char *trust_header;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/store.h"
 #include "cli/text.h"
 #include "cli/options.h"
@@ -20,6 +21,7 @@
 #define WINDOW_MAX      65535
 
 typedef struct settings {
+    const char *config;
     const char *to, *store, *subscriber, *id, *order, *fingerprint, *dead_letter;
     const char *ttl, *lease, *recover, *release;
     const char *content_type, *metrics, *log, *ca;
@@ -301,6 +303,7 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, ca)},
     {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json, /health and /ready at PORT (of 127.0.0.1) or IP:PORT",
      offsetof(settings_t, metrics)},
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug, info, warn, error (default info)", offsetof(settings_t, log)},
     {"drain", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for running requests at the end (default 30s)",
      offsetof(settings_t, drain)},

@@ -10,6 +10,7 @@
 
 #include "broker/publish.h"
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/pg.h"
 #include "cli/text.h"
 #include "cli/options.h"
@@ -24,6 +25,7 @@
 #define REQUESTS   16
 
 typedef struct settings {
+    const char *config;
     const char *source, *metrics, *secret_file, *ca_file, *log;
     once__cli_number_t lease, poll, timeout, give_up, drain, tries, window, requests;
     int until_empty, trace, progress, is_unsigned;
@@ -184,6 +186,7 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, drain)},
     {"metrics", 0, ONCE__CLI_TEXT, "ADDRESS", "serve /metrics, /metrics.json, /health and /ready at PORT (of 127.0.0.1) or IP:PORT",
      offsetof(settings_t, metrics)},
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"log", 0, ONCE__CLI_TEXT, "LEVEL", "debug (every event), info, warn, error (default info)", offsetof(settings_t, log)},
     {"progress", 0, ONCE__CLI_FLAG, NULL, "show on standard error how the backlog drains", offsetof(settings_t, progress)},
     {"trace", 0, ONCE__CLI_FLAG, NULL, "remember in the database where events were published, for \"once trace\"",
