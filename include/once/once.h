@@ -391,10 +391,13 @@ ONCE_API int once_claim_alive(const once_claim_t *claim);
 /* Writes the claim as opaque text, for the backend (`Once-Claim`) and for once_claim_adopt. Always terminated. */
 ONCE_API void once_claim_token(const once_claim_t *claim, char out[ONCE_TOKEN_SIZE]);
 
+#define ONCE_LEASE_GRANTED UINT64_MAX
+
 /*
  * Makes a claim from its text, for a program that finishes what another one began. It is not renewed until once_claim_renew is
  * called on it, and whether it still holds is found out when it is used. `lease_ms` is what a renewal or doubt asks for; 0: the
- * lease of the handle's policy. ONCE_E_INVALID if the text is not a claim; `*claim` is NULL on every error.
+ * lease of the handle's policy; ONCE_LEASE_GRANTED: the one that the claim was granted with. ONCE_E_INVALID if the text is not a
+ * claim; `*claim` is NULL on every error.
  */
 ONCE_API ONCE_MUST_CHECK int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms,
                                               once_claim_t **claim);
@@ -489,6 +492,14 @@ ONCE_API void once_record_token(const once_record_t *record, char out[ONCE_TOKEN
  */
 ONCE_API ONCE_MUST_CHECK int once_record_response(const once_record_t *record,
                                                   once_response_t *response);
+
+/*
+ * Makes a key for one step of the operation, to be sent to a third party: the same in every attempt, and different for every record
+ * and step, including a later record of the same key. It is what once_pg_derive gives, for records of any store: "d2-" and 52
+ * base32 characters. ONCE_E_INVALID if the step is empty.
+ */
+ONCE_API ONCE_MUST_CHECK int once_record_derive(const once_record_t *record, once_slice_t step,
+                                                once_key_t *key, once_error_t *err);
 
 /*
  * The id of (scope, key) and the hashes of a scope and of a subject in this store. ONCE_E_KEY; ONCE_E_UNAVAILABLE until the secrets

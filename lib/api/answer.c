@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "core/about.h"
 #include "core/attempts.h"
+#include "core/keygen.h"
 #include "core/sized.h"
 #include "core/token.h"
 
@@ -264,6 +265,12 @@ uint64_t once_record_bytes(const once_record_t *record)
 void once_record_token(const once_record_t *record, char out[ONCE_TOKEN_SIZE])
 {
     once__token_write(out, record->data.id, &record->data.head.claim);
+}
+
+int once_record_derive(const once_record_t *record, once_slice_t step, once_key_t *key,
+                       once_error_t *err)
+{
+    return once__key_of_step(record->data.id, record->data.head.created, step, key, err);
 }
 
 /* What was unpacked elsewhere is not kept packed besides: a body may be large, and a slow reader may keep an answer for long. */

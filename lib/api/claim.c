@@ -268,6 +268,9 @@ int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms, once_cl
         memcpy(claim->id, id, ONCE_ID_SIZE);
         claim->ref = ref;
         claim->lease_ms = lease_ms != 0 ? lease_ms : once_policy_lease_ms(&once->options.policy);
+        if (lease_ms == ONCE_LEASE_GRANTED) {
+            claim->lease_ms = 0; /* to a store: the record's own */
+        }
         claim->release_ttl_ms = once_policy_release_ttl_ms(&once->options.policy);
         claim->alive = 1;
         *out = claim;
@@ -276,10 +279,20 @@ int once_claim_adopt(once_t *once, const char *token, uint64_t lease_ms, once_cl
     return claim != NULL ? ONCE_OK : ONCE_E_NOMEM;
 }
 
+/* How often it has to be renewed. */
+static void learn_lease(once_claim_t *claim, const once__head_t *head)
+{
+    if (claim->lease_ms == 0) {
+        claim->lease_ms = head->lease_ms != 0 ? head->lease_ms
+                                              : once_policy_lease_ms(&claim->once->options.policy);
+    }
+}
+
 static void renew_reply(once__job_t *job)
 {
     if (job->op.error == ONCE_OK && job->op.outcome == ONCE_OUTCOME_DONE) {
         job->claim->alive = 1;
+        learn_lease(job->claim, &job->op.head);
         start_renewing(job->claim, once__loop_now(job->once->loop));
     } else if (job->op.error == ONCE_OK) {
         job->claim->alive = 0;

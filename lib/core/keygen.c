@@ -2,6 +2,7 @@
 
 #include "base/bytes.h"
 #include "core/hmac.h"
+#include "core/keygen.h"
 #include "base/error.h"
 #include "core/sized.h"
 
@@ -79,6 +80,28 @@ int once_key_derive(once_slice_t parent, once_slice_t step, once_key_t *key, onc
     add_part(&ctx, parent);
     add_part(&ctx, step);
     end(&ctx, "d1-", key);
+    return ONCE_OK;
+}
+
+int once__key_of_step(const uint8_t id[ONCE_ID_SIZE], uint64_t created, once_slice_t step,
+                      once_key_t *key, once_error_t *err)
+{
+    uint8_t
+        moment[8]; /* big-endian, as PostgreSQL sends a bigint: once.derive makes the same key */
+    once__sha256_t ctx;
+
+    clear(key);
+    if (step.len == 0) {
+        return once__fail(err, ONCE_E_INVALID, "a derived key needs a step; the step is empty");
+    }
+    for (int i = 0; i < 8; i++) {
+        moment[i] = (uint8_t)(created >> (56 - 8 * i));
+    }
+    begin(&ctx, "once derive 2");
+    add_part(&ctx, once__slice(id, ONCE_ID_SIZE));
+    add_part(&ctx, once__slice(moment, sizeof(moment)));
+    add_part(&ctx, step);
+    end(&ctx, "d2-", key);
     return ONCE_OK;
 }
 
