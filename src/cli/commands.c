@@ -8,6 +8,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_relay,
 #endif
     &once__cli_consume,
+    &once__cli_serve,
     &once__cli_ui,
     &once__cli_keys_list,
     &once__cli_keys_find,

@@ -9,6 +9,7 @@
 extern const once__cli_command_t once__cli_gate;
 extern const once__cli_command_t once__cli_relay;
 extern const once__cli_command_t once__cli_consume;
+extern const once__cli_command_t once__cli_serve;
 extern const once__cli_command_t once__cli_ui;
 extern const once__cli_command_t once__cli_keys_list;
 extern const once__cli_command_t once__cli_keys_find;

@@ -16,9 +16,9 @@
 /* Commands by purpose, in the order of the help: whole names, or the first words of several. */
 static const struct {
     const char *title;
-    const char *names[7];
+    const char *names[8];
 } sections[] = {
-    {"every day", {"gate", "relay", "consume", "ui", "keys list", "keys settle", "stats"}},
+    {"every day", {"gate", "relay", "consume", "serve", "ui", "keys list", "keys settle", "stats"}},
     {"records", {"keys", "trace", "audit"}},
     {"messages", {"outbox", "dlq", "secret webhook"}},
     {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},
