@@ -7,8 +7,8 @@
  *   TAG claim KEY [id=HEX32] [POLICY...]
  *   TAG complete KEY LEN|@FILE TAG release KEY   TAG early KEY   TAG doubt KEY   TAG renew KEY   TAG drop KEY
  *   TAG get KEY                TAG id KEY        TAG reap        TAG stats       TAG trouble
- *   TAG pairs PREFIX FROM TO IN_FLIGHT LEN [POLICY...]      claim and complete each key
- *   TAG claims PREFIX FROM TO IN_FLIGHT [POLICY...]         claim each key; what is granted stays held
+ *   TAG pairs PREFIX FROM TO LEN [POLICY...]                claim and complete each key
+ *   TAG claims PREFIX FROM TO [POLICY...]                   claim each key; what is granted stays held
  *   TAG load FILE SEED IN_FLIGHT LEN                         random work until `unload`; FILE gets a line for each answer
  *   TAG unload                 TAG count                     answers of `load` so far, in flight, errors
  *   TAG check FILE             asks for the keys of FILE, lines "KEY EPOCH LEN" (completed) or "KEY EPOCH -" (granted, no more is

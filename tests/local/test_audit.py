@@ -494,6 +494,30 @@ def test_process_that_stops_with_a_lock(drive, store):
         assert asked.wait().startswith(("run", "busy"))
 
 
+def test_takeover_that_needs_the_lock_of_a_stopped_process(drive, store):
+    """One process was killed before its sync, another one was stopped with the lock of a shard that is concerned. A third one that
+    takes over what the first one left waits for that lock, but not as long as what else is asked of it."""
+    killed, stopped, third = drive(url(store)), drive(url(store)), drive(url(store, store_timeout="1s"))
+    for number, driver in enumerate((killed, stopped, third)):
+        assert driver(f"claim warm{number} " + HOLD).startswith("run")
+    killed("stall .log")
+    killed.send("claims k 0 20 " + HOLD)
+    killed.event("stalled")
+    killed.kill()
+    stopped("trap stop lock 1")
+    stopped.send("claim k0 " + HOLD)
+    stopped.event("trapped")
+    stopped.until_stopped()
+    for key in others(third, [f"k{number}" for number in range(20)], 20):
+        asked = third.send("get k1")
+        begin = time.monotonic()
+        answer = third.send(f"claim {key} " + HOLD).within(10)
+        assert answer and answer.startswith("run"), f"{answer} after {time.monotonic() - begin:.1f} s"
+        assert asked.within(10) is not None
+    stopped.go_on()
+    assert counts(third("claims k 0 20 " + HOLD)) == {"busy": 20}
+
+
 # What a process does when it is killed: (commands before, the command, what others may be answered about the key afterwards).
 DEATHS = {
     "claim": ([], "claim {key} {hold}", {"run", "busy", "unknown"}),

@@ -135,6 +135,37 @@ static void test_records(void **state)
     assert_int_equal(once_close(once, 5000), ONCE_OK);
 }
 
+/* The outcome of a held key is not known once its lease is over, also where that cannot be written down. */
+static void test_held_key(void **state)
+{
+    once_t *once = place_open(store, QUERY, NULL);
+    told_t held = ask(once, "held", "recover=hold lease=1s"),
+           other = ask(once, "other", "recover=retry lease=1s");
+    peek_t peek;
+    unsigned done = 0;
+
+    assert_int_equal(held.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(other.outcome, ONCE_OUTCOME_RUN);
+    fill(0);
+    while (ask_number(once, done).error == ONCE_OK) {
+        done++;
+    }
+    peek_open(&peek, store);
+    peek_set_now(&peek, once__index_now(peek.index) + 10000);
+    assert_int_equal(ask(once, "held", "recover=hold").outcome, ONCE_OUTCOME_UNKNOWN);
+    assert_int_equal(ask(once, "held", "recover=retry").outcome, ONCE_OUTCOME_UNKNOWN);
+    /* To hold what was not held would have to be written down. */
+    assert_int_equal(ask(once, "other", "recover=hold").error, ONCE_E_FULL);
+    assert_int_equal(ask(once, "other", "recover=retry").error, ONCE_E_FULL);
+    assert_int_equal(unlink(filler), 0);
+    assert_int_equal(ask(once, "held", "recover=hold").outcome, ONCE_OUTCOME_UNKNOWN);
+    assert_int_equal(get(once, "held").state, ONCE_STATE_UNKNOWN);
+    assert_int_equal(complete(held.claim, 200, "", 0).outcome, ONCE_OUTCOME_DONE);
+    once_claim_drop(other.claim);
+    peek_close(&peek);
+    (void)once_close(once, 5000);
+}
+
 static void test_opening(void **state)
 {
     once_error_t err = {0};
@@ -153,6 +184,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
     const struct CMUnitTest tests[] = {
         TEST(test_records),
+        TEST(test_held_key),
         TEST(test_opening),
     };
 

@@ -425,6 +425,36 @@ static void free_neighbours_join(void **state)
     assert_int_equal(once__index_take_pages(index, 6, ONCE__INDEX_WAIT_MS), a);
 }
 
+static once__index_t *watched; /* NULL: no index */
+static unsigned asked;         /* calls for memory while it is watched */
+
+int __real_fallocate(int fd, int mode, off_t offset, off_t len);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t len);
+
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t len)
+{
+    if (watched != NULL) {
+        assert_int_equal(pthread_mutex_trylock(&watched->map->page_lock), 0);
+        (void)pthread_mutex_unlock(&watched->map->page_lock);
+        asked++;
+    }
+    return __real_fallocate(fd, mode, offset, len);
+}
+
+/* A process that is stopped in a call for memory, or waits long for it, has no lock that all need. */
+static void memory_is_asked_for_without_the_lock(void **state)
+{
+    once__index_t *index = index_of(state);
+    uint32_t first;
+
+    watched = index;
+    asked = 0;
+    first = once__index_take_pages(index, 5, ONCE__INDEX_WAIT_MS);
+    assert_true(first != 0 && asked > 0);
+    once__index_give_pages(index, first, 5, 1, ONCE__INDEX_WAIT_MS);
+    watched = NULL;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ locks */
 
 typedef struct holder {
@@ -500,7 +530,7 @@ static void a_lock_is_no_lack_of_room(void **state)
         once__entry_t entry = entry_of(slot, n, ONCE_STATE_PENDING);
         make_id(n, id);
         id[0] = id[1] = 0;
-        assert_int_equal(once__index_make_room(holder.index, id), n < 31 ? ONCE_OK : ONCE_E_FULL);
+        assert_int_equal(once__index_make_room(holder.index, id), n < 31 ? ONCE_OK : ONCE_E_NOREPLY);
         if (n < 31) {
             once__index_set(holder.index, id, &entry, weight_of(n, entry.state), NULL,
                             (once__weight_t){0, 0});
@@ -589,6 +619,7 @@ int main(void)
         TEST(slots),
         TEST(pages_belong_to_one),
         TEST(free_neighbours_join),
+        TEST(memory_is_asked_for_without_the_lock),
         TEST(every_wait_has_an_end),
         TEST(a_lock_is_no_lack_of_room),
         TEST(counts_are_exact),

@@ -511,6 +511,20 @@ static once__decided_t finish(deciding_t *deciding)
                : ONCE__DECIDED_SYNC;
 }
 
+/*
+ * There is no room for the frame. That the outcome of a held record is not known is true without one: only its own claim or an
+ * operator can end it, and the next process that asks finds the same.
+ */
+static void answer_unwritten(const deciding_t *deciding)
+{
+    once__op_t *op = deciding->op;
+
+    if (op->error == ONCE_E_FULL && op->outcome == ONCE_OUTCOME_UNKNOWN &&
+        deciding->record.head.recover == ONCE_RECOVER_HOLD) {
+        op->error = ONCE_OK;
+    }
+}
+
 once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
 {
     deciding_t
@@ -544,6 +558,7 @@ once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
         case NEXT_RESERVE:
             op->error = once__log_reserve(records->log, deciding.size);
             if (op->error != ONCE_OK) {
+                answer_unwritten(&deciding);
                 return ONCE__DECIDED_NOW;
             }
             break;

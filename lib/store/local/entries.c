@@ -3,6 +3,7 @@
  * about entries but those that lock is called with the shard locked, or by a process that is alone with the index and uses each
  * shard from one thread.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,6 @@
 #include "store/local/index.h"
 
 #define PAGE_WAIT_MS   20u                     /* some callers hold the lock of a shard */
-#define GROW_PAGES     256u                    /* that the file grows by, if there is room */
-#define BITS_PAGE      (ONCE__INDEX_PAGE * 8u) /* pages that one page of bits is about */
 #define ALONE_WAIT_MS  60000u                  /* for other threads of the process that is alone */
 #define FILL_PERCENT   85u
 #define MOST_PERCENT   97u
@@ -39,7 +38,7 @@ static void flip(once__index_header_t *map, uint32_t first, uint32_t count)
     }
 }
 
-/* Where a run of `count` free pages begins, or the shorter run that ends at `end`. */
+/* Where the first run of `count` free pages before `end` begins; `end`: there is none. */
 static uint32_t find_run(const once__index_header_t *map, uint32_t end, uint32_t count)
 {
     uint32_t run = 0, page = sizeof(*map) / ONCE__INDEX_PAGE;
@@ -53,50 +52,91 @@ static uint32_t find_run(const once__index_header_t *map, uint32_t end, uint32_t
             page++;
         }
     }
-    return page - run;
+    return run == count ? page - run : end;
 }
 
-/* Memory for pages up to `end`, and for their bits. 0 or -1. */
-static int grow(once__index_t *index, uint32_t end)
+static void raise(_Atomic uint64_t *word, uint64_t value)
+{
+    uint64_t old = once__load(word);
+
+    while (old < value && !atomic_compare_exchange_weak(word, &old, value)) {
+    }
+}
+
+/* Memory for the bits of more pages. 0, or -1 and errno. */
+static int add_bits(once__index_t *index)
 {
     once__index_header_t *map = index->map;
-    uint64_t old = atomic_load(&map->end), fresh = (uint64_t)end * ONCE__INDEX_PAGE;
-    uint64_t bits = offsetof(once__index_header_t, page_bits);
-    uint64_t first = old / ONCE__INDEX_PAGE / BITS_PAGE;
+    uint64_t limit = atomic_load(&map->page_limit);
+    uint64_t at = offsetof(once__index_header_t, page_bits) + limit / 8;
 
-    if (fresh > map->view ||
-        once__index_allocate(index, bits + first * ONCE__INDEX_PAGE,
-                             bits + ((end - 1) / BITS_PAGE + 1) * ONCE__INDEX_PAGE) != 0 ||
-        once__index_allocate(index, old, fresh) != 0) {
+    if (limit * ONCE__INDEX_PAGE >= map->view) {
+        errno = ENOSPC;
         return -1;
     }
-    atomic_store(&map->end, fresh);
+    if (once__index_allocate(index, at, at + ONCE__INDEX_PAGE) != 0) {
+        return -1;
+    }
+    raise(&map->page_limit, limit + ONCE__BITS_PAGE);
     return 0;
 }
 
-/* Free pages are zero: they were never used, or zeroed when they were given back. Some have no memory until they are taken. */
-uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms)
+/* Sets the bits of `count` free pages in a row. The first of them; 0: there are none; -1: the lock could not be had. */
+static int64_t take_bits(once__index_t *index, uint32_t count, uint32_t wait_ms)
 {
     once__index_header_t *map = index->map;
-    uint32_t end, first;
+    uint64_t end = atomic_load(&map->page_limit), first;
 
-    if (count == 0 || count > ONCE__INDEX_PAGES / 2 ||
-        once__index_lock_mutex(&map->page_lock, wait_ms, NULL) != ONCE_OK) {
-        return 0;
+    if (once__index_lock_mutex(&map->page_lock, wait_ms, NULL) != ONCE_OK) {
+        return -1;
     }
-    end = (uint32_t)(atomic_load(&map->end) / ONCE__INDEX_PAGE);
-    first = find_run(map, end, count);
-    if ((first + count <= end ||
-         grow(index, first + (count > GROW_PAGES ? count : GROW_PAGES)) == 0 ||
-         grow(index, first + count) == 0) &&
-        once__index_allocate(index, (uint64_t)first * ONCE__INDEX_PAGE,
-                             (uint64_t)(first + count) * ONCE__INDEX_PAGE) == 0) {
-        flip(map, first, count);
-    } else {
-        first = 0;
+    end = end * ONCE__INDEX_PAGE < map->view ? end : map->view / ONCE__INDEX_PAGE;
+    first = find_run(map, (uint32_t)end, count);
+    if (first < end) {
+        flip(map, (uint32_t)first, count);
     }
     (void)pthread_mutex_unlock(&map->page_lock);
-    return first;
+    return first < end ? (int64_t)first : 0;
+}
+
+static void give_bits(once__index_t *index, uint32_t first, uint32_t count, uint32_t wait_ms)
+{
+    if (once__index_lock_mutex(&index->map->page_lock, wait_ms, NULL) == ONCE_OK) {
+        flip(index->map, first, count);
+        (void)pthread_mutex_unlock(&index->map->page_lock);
+    }
+}
+
+/*
+ * Free pages are zero: they were never used, or zeroed when they were given back. Some have no memory until they are taken. The
+ * system is asked for it without the lock: it may take long, and a process may be stopped there.
+ */
+uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms)
+{
+    int64_t first = 0;
+    uint64_t at, end;
+
+    assert(count > 0);
+    errno = ENOSPC;
+    if (count > ONCE__INDEX_PAGES / 2) {
+        return 0;
+    }
+    while ((first = take_bits(index, count, wait_ms)) == 0 && add_bits(index) == 0) {
+    }
+    if (first <= 0) {
+        errno = first < 0 ? EAGAIN : errno;
+        return 0;
+    }
+    at = (uint64_t)first * ONCE__INDEX_PAGE;
+    end = at + (uint64_t)count * ONCE__INDEX_PAGE;
+    if (once__index_allocate(index, at, end) != 0) {
+        int why = errno;
+        give_bits(index, (uint32_t)first, count, wait_ms);
+        errno = why;
+        return 0;
+    }
+    raise(&index->map->end, end);
+    return (uint32_t)first;
 }
 
 /* If the lock cannot be had, the pages are lost, too. */
@@ -114,18 +154,14 @@ void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count
                                    pages - (char *)map, (off_t)size)) != 0) {
         memset(pages, 0, (size_t)size);
     }
-    if (once__index_lock_mutex(&map->page_lock, wait_ms, NULL) == ONCE_OK) {
-        flip(map, first, count);
-        (void)pthread_mutex_unlock(&map->page_lock);
-    }
+    give_bits(index, first, count, wait_ms);
 }
 
 uint32_t once__pages_count(const once__index_header_t *map)
 {
-    uint64_t end = atomic_load(&map->end) / ONCE__INDEX_PAGE;
     uint32_t count = 0;
 
-    for (uint64_t i = 0; i < (end + 63) / 64; i++) {
+    for (uint64_t i = 0; i < atomic_load(&map->page_limit) / 64; i++) {
         count += (uint32_t)__builtin_popcountll(once__load(&map->page_bits[i]));
     }
     return count;
@@ -277,11 +313,12 @@ static int replace_table(once__index_t *index, once__shard_t *shard, uint64_t en
     uint32_t size = once__table_size(old), first = 0, kept = 0;
     uint64_t fresh;
 
+    errno = ENOSPC;
     if (pages * PAGE_CELLS <= TABLE_MAX) {
         first = once__index_take_pages(index, (uint32_t)pages, wait_ms);
     }
     if (first == 0) {
-        return ONCE_E_FULL;
+        return errno == EAGAIN ? ONCE_E_NOREPLY : ONCE_E_FULL;
     }
     fresh = (uint64_t)first * ONCE__INDEX_PAGE / 16 << 24 | pages * PAGE_CELLS;
     for (uint32_t i = 0; i < size; i++) {
@@ -313,16 +350,15 @@ int once__index_make_room(once__index_t *index, const uint8_t *id)
 {
     once__shard_t *shard = shard_of(index, id);
     uint64_t entries;
+    int code;
 
     if (is_within(shard, (uint64_t)once__load(&shard->used) + 1, FILL_PERCENT)) {
         return ONCE_OK;
     }
     entries = count_entries(index, shard, NULL);
+    code = replace_table(index, shard, entries * GROWTH_PERCENT / 100, PAGE_WAIT_MS);
     /* Without another table (no memory, or not yet: the lock is taken), this one is filled further. */
-    return replace_table(index, shard, entries * GROWTH_PERCENT / 100, PAGE_WAIT_MS) == ONCE_OK ||
-                   is_within(shard, entries + 1, MOST_PERCENT)
-               ? ONCE_OK
-               : ONCE_E_FULL;
+    return is_within(shard, entries + 1, MOST_PERCENT) ? ONCE_OK : code;
 }
 
 int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entries)
@@ -408,14 +444,6 @@ static uint32_t class_of(const once__segment_t *segment, uint64_t until)
     uint32_t class = minutes == 0 ? 0 : (63 - (uint32_t)__builtin_clzll(minutes)) / 3 + 1;
 
     return class < ONCE__CLASSES ? class : ONCE__CLASSES - 1;
-}
-
-static void raise(_Atomic uint64_t *word, uint64_t value)
-{
-    uint64_t old = once__load(word);
-
-    while (old < value && !atomic_compare_exchange_weak(word, &old, value)) {
-    }
 }
 
 static void count(const once__index_t *index, const once__entry_t *entry, uint64_t until,

@@ -21,7 +21,7 @@
 #include "store/local/log.h"
 
 #define INDEX_MAGIC   0x3258444945434e4fu /* "ONCEIDX2" */
-#define INDEX_VERSION 4u
+#define INDEX_VERSION 5u
 #define VIEW_LEAST    ((uint64_t)256 << 20)
 #define STEP          ((uint64_t)1 << 20) /* a call for memory that a signal interrupts is repeated */
 #define FIXED         offsetof(once__index_header_t, segments)
@@ -76,10 +76,10 @@ int once__index_allocate(const once__index_t *index, uint64_t from, uint64_t to)
 uint64_t once__index_bytes(const once__index_t *index)
 {
     const once__index_header_t *map = index->map;
-    uint64_t bits = atomic_load(&map->end) / ONCE__INDEX_PAGE / 8;
+    uint64_t bits = atomic_load(&map->page_limit) / ONCE__BITS_PAGE;
 
     return FIXED + (uint64_t)atomic_load(&map->slot_limit) * sizeof(once__segment_t) +
-           (bits / ONCE__INDEX_PAGE + 1 + once__pages_count(map)) * ONCE__INDEX_PAGE;
+           (bits + once__pages_count(map)) * ONCE__INDEX_PAGE;
 }
 
 /* Addresses for all that the file can become; fewer where the process may not have that many. */
@@ -384,7 +384,8 @@ static const char *why_not(const once__index_t *index, const once__index_label_t
     }
     sound = fstat(index->fd, &st) == 0 && (uint64_t)st.st_size >= end && end >= sizeof(*map) &&
             end % ONCE__INDEX_PAGE == 0 && end <= map->view && map->view <= ONCE__INDEX_VIEW &&
-            slots <= limit && limit <= ONCE__SLOTS;
+            slots <= limit && limit <= ONCE__SLOTS &&
+            atomic_load(&map->page_limit) <= ONCE__INDEX_PAGES;
     for (uint32_t i = 0; sound && i < ONCE__SHARDS; i++) {
         uint64_t table = atomic_load(&map->shards[i].table), at = once__table_at(table);
         uint64_t size = once__table_size(table) * sizeof(once__cell_t);
@@ -421,16 +422,20 @@ static int open_file(once__index_t *index, const once__index_config_t *config, o
                             index->name);
 }
 
-/* The index must not grow beyond what the user with the smallest view can see. */
+/* The index must not grow beyond what the user with the smallest view can see: pages behind it are not taken, and not used. */
 static int limit_growth(once__index_t *index, once_error_t *err)
 {
     once__index_header_t *map = index->map;
+    uint64_t used = 0;
     int code = once__index_lock_mutex(&map->page_lock, ONCE__INDEX_WAIT_MS, NULL);
 
     if (code != ONCE_OK) {
         return once__fail(err, code, "a lock of the index could not be had within a second");
     }
-    if (atomic_load(&map->end) > index->view) {
+    for (uint64_t page = index->view / ONCE__INDEX_PAGE; page < map->page_limit; page += 64) {
+        used |= once__load(&map->page_bits[page / 64]);
+    }
+    if (used != 0) {
         code = once__fail(err, ONCE_E_NOMEM,
                           "the index is larger than what this process may map: see ulimit -v");
     } else if (index->view < map->view) {

@@ -27,6 +27,7 @@
 #define ONCE__INDEX_PAGE    4096u
 #define ONCE__INDEX_VIEW    ((uint64_t)1 << 36) /* addresses set aside: the file grows into them */
 #define ONCE__INDEX_PAGES   ((uint32_t)(ONCE__INDEX_VIEW / ONCE__INDEX_PAGE))
+#define ONCE__BITS_PAGE     (ONCE__INDEX_PAGE * 8u) /* pages that one page of bits is about */
 #define ONCE__FIRST_ENTRIES 32u   /* of a shard's first table */
 #define ONCE__INDEX_WAIT_MS 1000u /* for a lock that is held for work in memory only */
 
@@ -113,7 +114,8 @@ typedef struct once__index_header {
     _Atomic uint32_t slot_end;   /* one past the highest slot in use */
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */
     pthread_mutex_t slot_lock, page_lock;
-    _Atomic uint64_t end;  /* of the part of the file that has memory behind it */
+    _Atomic uint64_t page_limit; /* pages whose bits have memory behind them */
+    _Atomic uint64_t end;  /* the file is at least as long */
     _Atomic uint64_t view; /* the smallest of all users: the file does not grow beyond it */
     _Alignas(64) once__shard_t shards[ONCE__SHARDS];
     once__cell_t first_tables[ONCE__SHARDS][ONCE__FIRST_ENTRIES];
@@ -268,7 +270,7 @@ int once__index_find(const once__index_t *index, const uint8_t *id, once__entry_
 void once__index_expect_shard(const once__index_t *index, const uint8_t *id);
 void once__index_expect(const once__index_t *index, const uint8_t *id);
 
-/* Room for a new entry. Before anything is written for it. ONCE_OK, ONCE_E_FULL: the tmpfs has no room. */
+/* Room for a new entry. Before anything is written for it. ONCE_OK; ONCE_E_FULL: the tmpfs has no room; ONCE_E_NOREPLY: no lock. */
 int once__index_make_room(once__index_t *index, const uint8_t *id);
 /* Room for this number of entries in the shard of `id`, by a process that is alone. ONCE_OK or ONCE_E_FULL. */
 int once__index_reserve(once__index_t *index, const uint8_t *id, uint64_t entries);
@@ -305,7 +307,7 @@ int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
 /* ---- memory inside the index, for tables and write buffers ---- */
 
-/* The first of `count` pages in a row, zeroed, with real memory behind them. 0: there is none, or no lock in that time. */
+/* The first of `count` pages in a row, zeroed, with real memory behind them. 0 and errno: there is none; EAGAIN: no lock in time. */
 uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms);
 /* `release`: the memory goes back to the system. For pages that are looked at under a lock only. */
 void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count, int release,

@@ -116,7 +116,7 @@ void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t
 
 /*
  * Takes over what a killed writer left: brings its buffer to the file, enters frames that are newer than the index has them
- * (locking shards one by one, waiting up to a second each), syncs and seals. 1: the segment is sealed now (or was already, or is
+ * (locking shards one by one, waiting up to a tenth of a second each), syncs and seals. 1: the segment is sealed now (or was already, or is
  * gone); 0: its writer lives, or a lock could not be had, or the disk fails. Waits for the disk; the
  * caller has no shard locked.
  */

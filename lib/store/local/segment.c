@@ -72,7 +72,7 @@ static int take_buffer(once__index_t *index, once__own_t *own)
     uint32_t page = once__index_take_pages(index, BUFFER_PAGES, ONCE__INDEX_WAIT_MS);
 
     if (page == 0) {
-        return ONCE_E_FULL;
+        return errno == EAGAIN ? ONCE_E_NOREPLY : ONCE_E_FULL;
     }
     own->buffer = once__index_page(index, page);
     atomic_store(&own->buffer->number, own->number);

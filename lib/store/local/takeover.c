@@ -10,7 +10,7 @@
 
 #include "store/local/log.h"
 
-#define LOCK_WAIT_MS 1000
+#define LOCK_WAIT_MS 100 /* the thread that decides may be waiting, with all that is asked of this process */
 
 typedef struct takeover {
     const once__log_config_t *config;
