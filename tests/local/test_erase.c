@@ -298,6 +298,22 @@ static void check_store(void)
 
 /* -------------------------------------------------------------------------------------------------------------- tests */
 
+/* Completes it with some bytes. 0: the store is full. */
+static int ask_is_granted(once_t *once, unsigned number)
+{
+    char key[32];
+    told_t told;
+
+    snprintf(key, sizeof(key), "more-%u", number);
+    told = ask(once, key, NULL);
+    if (told.error == ONCE_E_FULL) {
+        return 0;
+    }
+    assert_int_equal(told.outcome, ONCE_OUTCOME_RUN);
+    assert_int_equal(complete(told.claim, 200, key, strlen(key)).outcome, ONCE_OUTCOME_DONE);
+    return 1;
+}
+
 static void test_nothing_is_left(void **state)
 {
     const unsigned written = (1u << WRITTEN) - 1;
@@ -319,6 +335,25 @@ static void test_nothing_is_left(void **state)
     assert_gone();
     the.one = open_one("&reap=off");
     check_all(the.one, SECRETS);
+    close_all();
+    check_store();
+}
+
+/* A store that is full by its bound takes what is erased, and what has to be copied for that. */
+static void test_store_at_its_bound(void **state)
+{
+    unsigned made = 0;
+
+    the.one = open_one("&reap=off&max_bytes=200k&store_timeout=100ms");
+    make_some(the.one, 0, 40, 4);
+    while (ask_is_granted(the.one, made)) {
+        made++;
+    }
+    erase(the.one, 4, 4);
+    scrub_all(the.one, NULL);
+    assert_gone();
+    check_replay(the.one, 1, 0);
+    check_replay(the.one, 0, 39);
     close_all();
     check_store();
 }
@@ -489,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_nothing_is_left, start, end),
+        cmocka_unit_test_setup_teardown(test_store_at_its_bound, start, end),
         cmocka_unit_test_setup_teardown(test_killed, start, end),
         cmocka_unit_test_setup_teardown(test_killed_between_records, start, end),
         cmocka_unit_test_setup_teardown(test_copied, start, end),

@@ -119,8 +119,11 @@ static int claim_means_it(const sight_t *s)
     case ONCE_OUTCOME_BUSY:
         return !s->changed && same && sight_is_open(s->state) && s->live && !s->mine &&
                !(s->state == ONCE_STATE_UNKNOWN && s->hold);
-    case ONCE_OUTCOME_UNKNOWN:
-        return same && s->after.head.state == ONCE_STATE_UNKNOWN && (s->hold || s->mine);
+    case ONCE_OUTCOME_UNKNOWN: /* a store that is full says so of a held record without writing it down */
+        return same && (s->hold || s->mine) &&
+               (s->after.head.state == ONCE_STATE_UNKNOWN ||
+                (!s->changed && s->state == ONCE_STATE_PENDING && !s->live && !s->mine &&
+                 s->before.head.recover == ONCE_RECOVER_HOLD));
     case ONCE__MINE:
         return !s->changed && same && s->state == ONCE_STATE_UNKNOWN && s->mine && by_lease;
     case ONCE_OUTCOME_REPLAY:

@@ -564,6 +564,8 @@ static void few_addresses(void **state)
                      0);
 }
 
+static _Atomic int makers = 1;
+
 /* Makes indexes of a store of its own, one after the other. */
 static void *make_many(void *data)
 {
@@ -571,7 +573,7 @@ static void *make_many(void *data)
     once__index_config_t config = place->config;
     uintptr_t failed = 0;
 
-    memset(config.store_id, gettid() & 0xff, sizeof(config.store_id));
+    memset(config.store_id, atomic_fetch_add(&makers, 1), sizeof(config.store_id));
     for (int i = 0; i < 500 && failed == 0; i++) {
         once__index_t *index = NULL;
         failed = once__index_create(&index, &config, NULL) != ONCE_OK ||
