@@ -57,7 +57,7 @@ static void fill(once__index_t *index)
 
     check(once__index_take_slot(index, &slot, &number) == ONCE_OK);
     once__index_segment(index, slot)->buffer =
-        once__index_take_pages(index, 64, ONCE__INDEX_WAIT_MS);
+        (uint64_t)64 << 32 | once__index_take_pages(index, 64, ONCE__INDEX_WAIT_MS);
     for (uint32_t n = 0; n < ENTRIES; n++) {
         once__entry_t entry = {{slot, 128 + 8 * (uint64_t)n}, (uint8_t)(1 + n % 4)};
         uint8_t id[ONCE_ID_SIZE];
@@ -146,10 +146,11 @@ static void look(once__index_t *index)
     check(once__index_is_named(index));
     for (uint32_t slot = 0; slot < once__index_slot_end(index); slot++) {
         const once__segment_t *segment = once__index_segment(index, slot);
-        uint32_t page = atomic_load(&segment->buffer);
+        uint64_t buffer = atomic_load(&segment->buffer);
         (void)once__segment_live(segment, 1);
-        if (page != 0) {
-            (void)*(volatile const char *)once__index_page(index, page + 63);
+        if (buffer != 0) {
+            (void)*(volatile const char *)once__index_page(
+                index, (uint32_t)buffer + (uint32_t)(buffer >> 32) - 1);
         }
     }
     for (uint32_t shard = 0; shard < ONCE__SHARDS; shard += 31) {

@@ -49,6 +49,7 @@ static void test_a_slot_is_freed_once(void **state)
     once__disk_t disk = once__real_disk;
     const once__segment_t *segment;
     const once__buffer_t *buffer;
+    uint64_t room;
     once__own_t own;
     once_t *once;
     peek_t peek;
@@ -66,7 +67,7 @@ static void test_a_slot_is_freed_once(void **state)
     assert_int_equal(once__segment_make(&full, SIZE, NULL, 0, 0, &own), ONCE_E_FULL);
     assert_int_equal(armed, 0);
     segment = once__index_segment(peek.index, others.slot);
-    buffer = once__buffer_of(peek.index, others.slot);
+    buffer = once__buffer_of(peek.index, others.slot, &room);
     assert_int_equal(atomic_load(&segment->number), others.number);
     assert_int_equal(atomic_load(&segment->state), ONCE__SEGMENT_ACTIVE);
     assert_ptr_equal(buffer, others.buffer);

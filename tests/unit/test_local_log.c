@@ -288,21 +288,19 @@ static uint32_t generation_of(unsigned n)
     return generation;
 }
 
+static once__buffer_t *buffer_of(uint32_t slot)
+{
+    uint64_t room;
+
+    return once__buffer_of(the.index, slot, &room);
+}
+
 /* What `writer` is doing, so that a test can stop in the middle. */
 typedef struct writer {
     once__log_t *log;
     once__reader_t *reader;
     int enters; /* 0: the frame is staged, and then nothing */
 } writer_t;
-
-static int append(const writer_t *writer, const once__record_t *record, uint64_t version,
-                  once__place_t *place, uint32_t *size)
-{
-    if (once__log_is_large(record)) {
-        return once__log_append_large(writer->log, record->id, record, version, 1, place, size);
-    }
-    return once__log_append(writer->log, record->id, record, version, 0, place, size);
-}
 
 /* The next generation of a record. ONCE_OK, BUSY (what it has is not durable), or why not. */
 static int put_by(const writer_t *writer, unsigned n, size_t len, uint32_t *generation)
@@ -311,7 +309,7 @@ static int put_by(const writer_t *writer, unsigned n, size_t len, uint32_t *gene
     once__entry_t old, entry = {.state = ONCE_STATE_COMPLETED};
     once__weight_t old_weight, weight = {0, UINT64_MAX / 4};
     once__record_t record = make_record(n, response, len, 0);
-    int code = once__log_reserve(writer->log, 4096);
+    int code = once__log_reserve(writer->log, len > 2048 ? len + 2048 : 4096);
 
     if (code != ONCE_OK) {
         return code;
@@ -333,8 +331,9 @@ static int put_by(const writer_t *writer, unsigned n, size_t len, uint32_t *gene
     }
     (void)respond(response, len, n, *generation);
     if (code == ONCE_OK) {
-        code = append(writer, &record, once__index_next_version(the.index, id_of(n), 5000),
-                      &entry.place, &weight.size);
+        code = once__log_append(writer->log, record.id, &record,
+                                once__index_next_version(the.index, id_of(n), 5000), 0,
+                                &entry.place, &weight.size);
     }
     if (code == ONCE_OK && writer->enters) {
         once__index_set(the.index, id_of(n), &entry, weight, *generation > 1 ? &old : NULL,
@@ -923,7 +922,7 @@ static void failed_sync_behind_the_buffer(void **state)
     assert_int_equal(once__log_sync(the.log), ONCE_OK);
     synced = atomic_load(&once__index_segment(the.index, 0)->synced);
     put_all(0, 400, 1200); /* more than the buffer holds */
-    assert_true(atomic_load(&once__buffer_of(the.index, 0)->from) > synced);
+    assert_true(atomic_load(&buffer_of(0)->from) > synced);
     faults.step = 0;
     faults.fail_at = 2;
     faults.fail_with = EIO;
@@ -949,7 +948,7 @@ static void killed_behind_a_write(void **state)
     assert_int_equal(once__log_sync(the.log), ONCE_OK);
     synced = atomic_load(&once__index_segment(the.index, 0)->synced);
     put_all(0, 400, 1200); /* more than the buffer holds */
-    assert_true(atomic_load(&once__buffer_of(the.index, 0)->written) > synced);
+    assert_true(atomic_load(&buffer_of(0)->written) > synced);
     once__log_abandon(the.log);
     the.log = once__log_open(&the.config);
     heal();
@@ -1145,7 +1144,7 @@ static void makers_survive_being_discarded(void **state)
     for (unsigned i = 0; i < 100; i++) {
         const once__segment_t *segment = once__index_segment(the.index, own[i].slot);
         assert_int_equal(atomic_load(&segment->number), own[i].number);
-        assert_ptr_equal(once__buffer_of(the.index, own[i].slot), own[i].buffer);
+        assert_ptr_equal(buffer_of(own[i].slot), own[i].buffer);
         once__own_release(&own[i]);
     }
 }

@@ -259,29 +259,6 @@ static void enter(compactor_t *compactor, const once__frame_t *frame, const copy
 }
 
 /*
- * The shard is not locked meanwhile. If the record changes, nothing leads to the copy; but the change has a `since` that covers it,
- * because it cannot stand in the victim, which is sealed and stays until this is done.
- */
-static int copy_large(compactor_t *compactor, const once__frame_t *frame, copy_t *copy)
-{
-    once__records_t *records = compactor->records;
-    once__entry_t entry;
-    int code = once__log_append_large(records->log, frame->id, &copy->record, copy->version,
-                                      copy->since, &copy->to.place, &copy->to_weight.size);
-
-    code = code == ONCE_OK ? once__index_lock(records->index, frame->id, LOCK_WAIT_MS) : code;
-    if (code != ONCE_OK) {
-        return code;
-    }
-    if (once__index_find(records->index, frame->id, &entry) &&
-        once__is_same_place(entry.place, copy->from.place) && entry.state == copy->from.state) {
-        enter(compactor, frame, copy);
-    }
-    once__index_unlock(records->index, frame->id);
-    return ONCE_OK;
-}
-
-/*
  * Waits until a frame is durable that is newer than one of the victim. If its segment was dropped, a still newer one is.
  * ONCE_E_NOREPLY: the victim stays this time.
  */
@@ -310,7 +287,7 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
     uint64_t number = 0; /* of the segment that has the newest frame */
     copy_t copy;
     fate_t fate;
-    int code, changes, large;
+    int code, changes;
 
     do {
         code = once__index_lock(records->index, frame->id, LOCK_WAIT_MS);
@@ -321,8 +298,7 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
         changes = fate == FATE_COPY || fate == FATE_REMOVED;
         number = fate == FATE_WAIT ? number_of(compactor, copy.from.place) : 0;
         code = changes ? prepare(compactor, fate, frame, &copy) : ONCE_OK;
-        large = fate == FATE_COPY && code == ONCE_OK && once__log_is_large(&copy.record);
-        if (changes && code == ONCE_OK && !large) {
+        if (changes && code == ONCE_OK) {
             code =
                 once__log_append(records->log, frame->id, fate == FATE_COPY ? &copy.record : NULL,
                                  copy.version, copy.since, &copy.to.place, &copy.to_weight.size);
@@ -339,7 +315,7 @@ static int empty_frame(compactor_t *compactor, const once__frame_t *frame, uint6
     if (code == ONCE_OK && fate == FATE_WAIT) {
         code = await_durable(compactor, copy.from.place, number);
     }
-    return large && code == ONCE_OK ? copy_large(compactor, frame, &copy) : code;
+    return code;
 }
 
 /* Now and then, and before the victim is dropped: also copies of an earlier compaction, whose sync may have found no room. */

@@ -6,7 +6,6 @@
 
 #define ROUNDS          64  /* of one operation, each after something was waited for */
 #define SPINS           64  /* for a lock that is held for a microsecond */
-#define LARGE_WAIT_MS   50  /* for the lock, when a large frame is written already */
 #define TAKE_OVER_MS    5   /* between two attempts at one segment */
 #define SEGMENTS_PER_MS 256 /* more segments are counted less often, unless new keys wait for it */
 
@@ -17,9 +16,7 @@ typedef enum next {
     NEXT_READ,      /* read the frame from the disk, decide again */
     NEXT_RESERVE,   /* make room, decide again */
     NEXT_TAKE_OVER, /* see to a writer that may have died, decide again */
-    NEXT_LARGE,     /* write the large frame, enter it, sync */
     NEXT_NOTE,      /* note what is about to be erased, decide again */
-    NEXT_AGAIN,
 } next_t;
 
 /* An operation that is being decided. `frame` and `record` point into memory of the reader, valid until its next read. */
@@ -42,7 +39,7 @@ typedef struct deciding {
     uint64_t clock;
     once__step_t step;
     once__record_t next; /* after the step */
-    uint64_t version;    /* of a large frame; or from which on it is noted as erased */
+    uint64_t version;    /* from which on it is noted as erased */
     uint32_t size;       /* of the frame that found no room */
     int took_over;       /* was tried */
 } deciding_t;
@@ -203,8 +200,8 @@ static void enter(const deciding_t *deciding, const once__record_t *next, once__
                     deciding->has_entry ? &deciding->entry : NULL, deciding->weight);
 }
 
-/* Appends the frame of `next` (NULL: removed) and enters it. `after` is what comes then. */
-static next_t publish(deciding_t *deciding, const once__record_t *next, next_t after)
+/* Appends the frame of `next` (NULL: removed) and enters it. */
+static next_t publish(deciding_t *deciding, const once__record_t *next)
 {
     const once__records_t *records = deciding->records;
     once__op_t *op = deciding->op;
@@ -223,57 +220,7 @@ static next_t publish(deciding_t *deciding, const once__record_t *next, next_t a
         return op->error == ONCE__E_ROOM ? NEXT_RESERVE : NEXT_ANSWER;
     }
     enter(deciding, next, place, deciding->size);
-    return after;
-}
-
-/*
- * A large frame is written without the lock and entered afterwards. If the record changes meanwhile, the frame stays where it is
- * and nothing leads to it: then the change must have a `since` that covers it. So the record's frame is repeated in our segment
- * first: neither another writer nor compaction can go on from there without a `since`.
- */
-static next_t prepare_large(deciding_t *deciding)
-{
-    const once__records_t *records = deciding->records;
-
-    if (deciding->entry.place.slot != once__log_slot(records->log) &&
-        !once__log_is_large(&deciding->record)) {
-        return publish(deciding, &deciding->record, NEXT_AGAIN);
-    }
-    deciding->version = once__index_next_version(records->index, deciding->op->id, deciding->clock);
-    return NEXT_LARGE;
-}
-
-/* The shard is not locked. The log may begin another segment: so the frame always has a `since`. */
-static next_t write_large(deciding_t *deciding)
-{
-    once__records_t *records = deciding->records;
-    once__op_t *op = deciding->op;
-    const once__frame_t *frame = &deciding->frame;
-    next_t next = NEXT_AGAIN;
-    once__place_t place;
-    once__entry_t entry;
-    uint32_t size;
-
-    op->error =
-        once__log_append_large(records->log, op->id, &deciding->next, deciding->version,
-                               frame->since != 0 ? frame->since : frame->version, &place, &size);
-    if (op->error == ONCE_OK &&
-        once__index_lock(records->index, op->id, LARGE_WAIT_MS) != ONCE_OK) {
-        op->error = ONCE_E_NOREPLY; /* a rebuild would enter it */
-    }
-    if (op->error != ONCE_OK) {
-        return NEXT_ANSWER;
-    }
-    if (once__index_find(records->index, op->id, &entry) &&
-        once__is_same_place(entry.place, deciding->entry.place) &&
-        entry.state == deciding->entry.state &&
-        atomic_load(&once__index_segment(records->index, entry.place.slot)->number) ==
-            deciding->number) {
-        enter(deciding, &deciding->next, place, size);
-        next = NEXT_SYNC;
-    }
-    once__index_unlock(records->index, op->id);
-    return next;
+    return NEXT_SYNC;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- events */
@@ -392,10 +339,7 @@ static next_t apply_change(deciding_t *deciding)
         deciding->op->error = ONCE_E_FULL;
         return NEXT_ANSWER;
     }
-    if (!is_removed && once__log_is_large(&deciding->next)) {
-        return prepare_large(deciding);
-    }
-    next = publish(deciding, is_removed ? NULL : &deciding->next, NEXT_SYNC);
+    next = publish(deciding, is_removed ? NULL : &deciding->next);
     records->room -= next == NEXT_SYNC && !deciding->found && records->room > 0;
     return next;
 }
@@ -544,9 +488,6 @@ once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
         next = decide(&deciding);
         once__index_unlock(records->index, op->id);
         deciding.is_ahead = 0;
-        if (next == NEXT_LARGE) {
-            next = write_large(&deciding);
-        }
         switch (next) {
         case NEXT_ANSWER:
             return ONCE__DECIDED_NOW;
@@ -571,9 +512,6 @@ once__decided_t once__records_apply(once__records_t *records, once__op_t *op)
             if (op->error != ONCE_OK) {
                 return ONCE__DECIDED_NOW;
             }
-            break;
-        case NEXT_LARGE:
-        case NEXT_AGAIN:
             break;
         }
     }

@@ -393,8 +393,10 @@ static const char *why_not(const once__index_t *index, const once__index_label_t
                 at + size <= atomic_load(&map->end);
     }
     for (uint32_t i = 0; sound && i < slots; i++) {
-        uint64_t at = (uint64_t)atomic_load(&map->segments[i].buffer) * ONCE__INDEX_PAGE;
-        sound = at == 0 || (at >= sizeof(*map) && at + ONCE__BUFFER_SIZE <= atomic_load(&map->end));
+        uint64_t buffer = atomic_load(&map->segments[i].buffer);
+        uint64_t at = (buffer & UINT32_MAX) * ONCE__INDEX_PAGE, pages = buffer >> 32;
+        sound = buffer == 0 || (at >= sizeof(*map) && pages > 0 &&
+                                at + pages * ONCE__INDEX_PAGE <= atomic_load(&map->end));
     }
     return sound ? NULL : "it is damaged";
 }

@@ -60,7 +60,7 @@ typedef struct once__segment {
         _Atomic int64_t bytes;  /* of newest frames */
         _Atomic uint64_t until; /* when the last of them expires; UINT64_MAX: never */
     } live[ONCE__CLASSES];
-    _Atomic uint32_t buffer;  /* page of its write buffer (log.h); 0: all of it is in the file */
+    _Atomic uint64_t buffer;  /* its write buffer (log.h): pages << 32 | first; 0: all is in the file */
     _Atomic uint16_t damaged; /* it has damage: it is neither compacted nor dropped */
     uint16_t other_boot;      /* leases in it are over */
     _Atomic uint16_t copies;  /* compaction writes it: what its frames say is durable elsewhere */

@@ -349,7 +349,7 @@ static void slide_buffer(const once__own_t *own, uint64_t size)
 
     assert(atomic_load(&buffer->written) == own->tail);
     while (keep < own->tail &&
-           (own->tail - keep > KEPT || own->tail - keep + size > ONCE__BUFFER_ROOM)) {
+           (own->tail - keep > KEPT || own->tail - keep + size > own->room)) {
         keep += ((uint64_t)once__get32(buffer->bytes + (keep - from)) + 7) / 8 * 8;
     }
     memmove(buffer->bytes, buffer->bytes + (keep - from), (size_t)(own->tail - keep));
@@ -366,7 +366,7 @@ static int has_room(const once__log_t *log, uint64_t size)
     const once__own_t *own = &log->own;
 
     return !log->stuck && fits_segment(own, size) &&
-           own->tail + size <= once__load(&own->buffer->from) + ONCE__BUFFER_ROOM;
+           own->tail + size <= once__load(&own->buffer->from) + own->room;
 }
 
 int once__log_reserve(once__log_t *log, uint64_t bytes)
@@ -387,6 +387,9 @@ int once__log_reserve(once__log_t *log, uint64_t bytes)
     }
     if (code == ONCE_OK && !fits_segment(&log->own, bytes)) {
         code = roll(log, bytes);
+    }
+    if (code == ONCE_OK && (bytes > log->own.room || log->own.room > 2 * ONCE__BUFFER_ROOM)) {
+        code = once__own_buffer(log->config.index, &log->own, bytes);
     }
     if (code == ONCE_OK && !has_room(log, bytes)) {
         slide_buffer(&log->own, bytes);
@@ -463,44 +466,6 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
     once__store(&own->buffer->staged, own->tail + *size);
     advance(log, *size, place);
     return ONCE_OK;
-}
-
-int once__log_is_large(const once__record_t *record)
-{
-    return bound_of(record, 1) > ONCE__BUFFER_ROOM;
-}
-
-/* The buffer is empty, and the frame is behind it in the file before the buffer begins behind the frame. */
-int once__log_append_large(once__log_t *log, const uint8_t *id, const once__record_t *record,
-                           uint64_t version, uint64_t since, once__place_t *place, uint32_t *size)
-{
-    uint64_t bound = bound_of(record, since);
-    int code = once__log_reserve(log, bound);
-    const once__own_t *own = &log->own;
-    uint8_t *bytes;
-
-    code = code == ONCE_OK ? flush(log) : code;
-    code = code == ONCE_OK ? prepare(log, own->tail + bound) : code;
-    if (code != ONCE_OK) {
-        return code;
-    }
-    bytes = malloc((size_t)bound);
-    if (bytes == NULL) {
-        return ONCE_E_NOMEM;
-    }
-    *size = make_frame(log, bytes, id, record, version, since);
-    if (once__disk_write(log->config.disk, own->fd, bytes, *size, own->tail) != 0) {
-        code = once__disk_code() == ONCE_E_FULL ? ONCE_E_FULL : fail(log);
-    } else {
-        note_version(segment_of(log), version);
-        /* In this order: what is staged is never in neither. */
-        atomic_store(&own->buffer->staged, own->tail + *size);
-        atomic_store(&own->buffer->written, own->tail + *size);
-        atomic_store(&own->buffer->from, own->tail + *size);
-        advance(log, *size, place);
-    }
-    free(bytes);
-    return code;
 }
 
 int once__log_fits(const once__log_t *log, const once__record_t *record)

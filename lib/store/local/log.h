@@ -15,25 +15,25 @@
 #include "store/local/index.h"
 #include "store/local/frame.h"
 
-#define ONCE__BUFFER_SIZE ((uint64_t)256 << 10) /* of a write buffer, its head included */
-#define ONCE__BUFFER_ROOM (ONCE__BUFFER_SIZE - 64)
+#define ONCE__BUFFER_ROOM (((uint64_t)256 << 10) - sizeof(once__buffer_t)) /* of most write buffers */
 
 /*
  * The write buffer of a segment: its newest frames, in pages of the index, so that it outlives a writer that is killed. Written by
  * one process: the writer of the segment, or the one that has its flock() after that. The order of steps:
  *  - append: the frame, then `staged`, then the entry;
- *  - write: the file, then `written`; only then may `from` move on and the bytes be used again. The newest frames stay.
+ *  - write: the file, then `written`; only then may `from` move on and the bytes be used again. The newest frames stay. Or another
+ *    buffer takes its place: a larger one for a frame that is larger, and the usual one when that is full.
  */
 typedef struct once__buffer {
     _Atomic uint64_t number;  /* of the segment */
     _Atomic uint64_t from;    /* where in the segment `bytes` begins */
     _Atomic uint64_t written; /* the file has what is before this offset */
     _Atomic uint64_t staged;  /* whole frames are here up to this one */
-    _Alignas(64) uint8_t bytes[ONCE__BUFFER_ROOM];
+    _Alignas(64) uint8_t bytes[];
 } once__buffer_t;
 
-/* The segment's buffer; NULL: it has none. */
-once__buffer_t *once__buffer_of(const once__index_t *index, uint32_t slot);
+/* The segment's buffer, and how many bytes it has room for; NULL: it has none. */
+once__buffer_t *once__buffer_of(const once__index_t *index, uint32_t slot, uint64_t *room);
 
 typedef struct once__log_config {
     int segments_fd; /* stays the caller's */
@@ -64,7 +64,11 @@ typedef struct once__own {
     uint64_t ready;  /* up to here that is durable: frames go no further */
     once__dictionary_t *dictionary; /* NULL: none */
     once__buffer_t *buffer;
+    uint64_t room; /* in it */
 } once__own_t;
+
+/* Gives it an empty buffer for frames of `bytes`; all of the one that it has is in the file. ONCE_OK, ONCE_E_FULL, ONCE_E_NOREPLY. */
+int once__own_buffer(once__index_t *index, once__own_t *own, uint64_t bytes);
 
 /* Lets go of file, lock and dictionary. The segment stays as it is, and so does its buffer: others can take it over. */
 void once__own_release(once__own_t *own);
@@ -176,7 +180,7 @@ int once__log_close(
 void once__log_abandon(once__log_t *log); /* frees memory and descriptors only */
 
 /*
- * Makes room for frames of `bytes` in all (with padding) in the segment and, up to its size, in the buffer. May write, sync and
+ * Makes room for frames of `bytes` in all (with padding) in the segment and in the buffer. May write, sync and
  * make a segment: no shard is locked. ONCE_OK, ONCE_E_FULL, ONCE_E_IO, ONCE_E_TOO_BIG, ONCE_E_NOREPLY.
  */
 int once__log_reserve(once__log_t *log, uint64_t bytes);
@@ -188,14 +192,6 @@ int once__log_reserve(once__log_t *log, uint64_t bytes);
 #define ONCE__E_ROOM (-1000) /* inside the local store only */
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint64_t version, uint64_t since, once__place_t *place, uint32_t *size);
-
-/*
- * The same for a frame larger than the buffer: it goes to the file, and the caller has no shard locked. The version was taken
- * under the lock before; the entry is made under the lock afterwards, if the record has not changed meanwhile. Also makes room.
- */
-int once__log_is_large(const once__record_t *record);
-int once__log_append_large(once__log_t *log, const uint8_t *id, const once__record_t *record,
-                           uint64_t version, uint64_t since, once__place_t *place, uint32_t *size);
 
 /* Would a frame for `record` go into the segment that the writer has? */
 int once__log_fits(const once__log_t *log, const once__record_t *record);

@@ -375,20 +375,20 @@ static int read_from_file(once__reader_t *reader, once__place_t place, uint64_t 
 static int read_from_buffer(once__reader_t *reader, once__place_t place, uint64_t number,
                             uint64_t word, once__frame_t *frame)
 {
-    const once__buffer_t *buffer = once__buffer_of(reader->config.index, place.slot);
-    uint64_t at, len;
+    uint64_t at, len, room;
+    const once__buffer_t *buffer = once__buffer_of(reader->config.index, place.slot, &room);
     uint8_t *bytes;
 
     if (buffer == NULL || atomic_load(&buffer->number) != number) {
         return 0;
     }
     at = place.offset - atomic_load(&buffer->from); /* huge, if it is before that */
-    if (at > ONCE__BUFFER_ROOM - ONCE__FRAME_HEADER ||
+    if (at > room - ONCE__FRAME_HEADER ||
         place.offset >= atomic_load(&buffer->staged)) {
         return 0;
     }
     len = once__get32(buffer->bytes + at);
-    bytes = len <= ONCE__BUFFER_ROOM - at ? make_room(reader, len) : NULL;
+    bytes = len <= room - at ? make_room(reader, len) : NULL;
     if (bytes == NULL) {
         return 0;
     }

@@ -529,18 +529,18 @@ int once__rebuild(const once__rebuild_config_t *config, once__rebuilt_t *rebuilt
 static int compare(const once__log_config_t *log, uint32_t slot, once__image_t *image)
 {
     const once__segment_t *segment = once__index_segment(log->index, slot);
-    const once__buffer_t *buffer = once__buffer_of(log->index, slot);
+    uint64_t last = atomic_load(&segment->last), end = UINT64_MAX, room;
+    const once__buffer_t *buffer = once__buffer_of(log->index, slot, &room);
     int active = atomic_load(&segment->state) == ONCE__SEGMENT_ACTIVE;
-    uint64_t last = atomic_load(&segment->last), end = UINT64_MAX;
-    uint64_t from = last != 0 ? last : once__segment_start(segment->dictionary_len), room = 0;
+    uint64_t from = last != 0 ? last : once__segment_start(segment->dictionary_len), more = 0;
     once__walk_t walk;
 
     if (active) { /* up to here the file has whole frames */
         end = buffer != NULL ? atomic_load(&buffer->written) : atomic_load(&segment->tail);
-        room = last == end ? ONCE__SEAL_ROOM : 0; /* killed while it sealed: `last` is that frame */
+        more = last == end ? ONCE__SEAL_ROOM : 0; /* killed while it sealed: `last` is that frame */
     }
     if ((!active && last == 0) || end < from ||
-        once__image_read_part(image, log, atomic_load(&segment->number), from, end + room) !=
+        once__image_read_part(image, log, atomic_load(&segment->number), from, end + more) !=
             ONCE_OK ||
         image->header.word != segment->word) {
         return ONCE_E_NOT_FOUND;

@@ -14,12 +14,9 @@
 #include "base/bytes.h"
 #include "store/local/log.h"
 
-#define BUFFER_PAGES ((uint32_t)(ONCE__BUFFER_SIZE / ONCE__INDEX_PAGE))
 #define ATTEMPTS     8
 #define LEAST_ZEROS  ((uint64_t)64 << 10)
 #define MOST_ZEROS   ((uint64_t)1 << 20)
-
-_Static_assert(sizeof(once__buffer_t) == ONCE__BUFFER_SIZE, "a buffer fills its pages");
 
 void once__segment_name(char out[ONCE__SEGMENT_NAME], uint64_t number)
 {
@@ -50,36 +47,40 @@ int once__segment_open(const once__log_config_t *config, uint64_t number, int fl
 
 /* ---------------------------------------------------------------------------------------------------- write buffers */
 
-once__buffer_t *once__buffer_of(const once__index_t *index, uint32_t slot)
+once__buffer_t *once__buffer_of(const once__index_t *index, uint32_t slot, uint64_t *room)
 {
-    uint32_t page = atomic_load(&once__index_segment(index, slot)->buffer);
+    uint64_t buffer = atomic_load(&once__index_segment(index, slot)->buffer);
 
-    return page != 0 ? once__index_page(index, page) : NULL;
+    *room = (buffer >> 32) * ONCE__INDEX_PAGE - sizeof(once__buffer_t);
+    return buffer != 0 ? once__index_page(index, (uint32_t)buffer) : NULL;
 }
 
-/* To be killed between the two lines loses the pages until the index is made anew. */
-static void give_buffer(once__index_t *index, once__segment_t *segment)
+/* To be killed on the way here loses the pages until the index is made anew. */
+static void give_buffer(once__index_t *index, uint64_t buffer)
 {
-    uint32_t page = atomic_exchange(&segment->buffer, 0);
-
-    if (page != 0) {
-        once__index_give_pages(index, page, BUFFER_PAGES, 0, ONCE__INDEX_WAIT_MS);
+    if (buffer != 0) {
+        once__index_give_pages(index, (uint32_t)buffer, (uint32_t)(buffer >> 32), 0,
+                               ONCE__INDEX_WAIT_MS);
     }
 }
 
-static int take_buffer(once__index_t *index, once__own_t *own)
+int once__own_buffer(once__index_t *index, once__own_t *own, uint64_t bytes)
 {
-    uint32_t page = once__index_take_pages(index, BUFFER_PAGES, ONCE__INDEX_WAIT_MS);
+    uint64_t room = bytes > ONCE__BUFFER_ROOM ? bytes : ONCE__BUFFER_ROOM;
+    uint32_t pages = (uint32_t)((sizeof(once__buffer_t) + room - 1) / ONCE__INDEX_PAGE + 1);
+    uint32_t page = once__index_take_pages(index, pages, ONCE__INDEX_WAIT_MS);
 
     if (page == 0) {
         return errno == EAGAIN ? ONCE_E_NOREPLY : ONCE_E_FULL;
     }
     own->buffer = once__index_page(index, page);
+    own->room = pages * (uint64_t)ONCE__INDEX_PAGE - sizeof(once__buffer_t);
     atomic_store(&own->buffer->number, own->number);
-    atomic_store(&own->buffer->from, own->start);
-    atomic_store(&own->buffer->written, own->start);
-    atomic_store(&own->buffer->staged, own->start);
-    atomic_store(&once__index_segment(index, own->slot)->buffer, page);
+    atomic_store(&own->buffer->from, own->tail);
+    atomic_store(&own->buffer->written, own->tail);
+    atomic_store(&own->buffer->staged, own->tail);
+    give_buffer(index, atomic_exchange(&once__index_segment(index, own->slot)->buffer,
+                                       (uint64_t)pages << 32 | page));
     return ONCE_OK;
 }
 
@@ -92,7 +93,7 @@ static void free_segment(once__index_t *index, uint32_t slot, uint64_t number)
     once__segment_t *segment = once__index_segment(index, slot);
 
     if (number != 0 && atomic_compare_exchange_strong(&segment->number, &number, 0)) {
-        give_buffer(index, segment);
+        give_buffer(index, atomic_exchange(&segment->buffer, 0));
         once__index_free_slot(index, slot);
     }
 }
@@ -252,7 +253,7 @@ static int make(const once__log_config_t *config, once__own_t *own, const char *
     header.word = own->word;
     memcpy(header.boot_id, config->boot_id, ONCE__BOOT_ID_SIZE);
     memcpy(header.store_id, config->store_id, ONCE__STORE_ID_SIZE);
-    code = code == ONCE_OK ? take_buffer(config->index, own) : code;
+    code = code == ONCE_OK ? once__own_buffer(config->index, own, 0) : code;
     code = code == ONCE_OK ? write_header(config, own, &header, dictionary) : code;
     code = code == ONCE_OK ? name_file(config, own, temp) : code;
     if (code == ONCE_OK) {
@@ -328,7 +329,7 @@ void once__segment_seal(const once__log_config_t *config, once__own_t *own)
         atomic_store(&segment->last, own->tail);
         (void)!ftruncate(own->fd, (off_t)end);
         atomic_store(&segment->synced, UINT64_MAX); /* from here on, `last` is that frame */
-        give_buffer(config->index, segment);
+        give_buffer(config->index, atomic_exchange(&segment->buffer, 0));
         atomic_store(&segment->tail, end);
         atomic_store(&segment->state, ONCE__SEGMENT_SEALED);
     }

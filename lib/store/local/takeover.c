@@ -23,16 +23,16 @@ typedef struct takeover {
 /* ---------------------------------------------------------------------------------------------------------- gathering */
 
 /* Copies the valid frames of the buffer that are behind `synced`. Its bounds are those of a process that was killed. */
-static void gather_buffer(takeover_t *takeover, const once__buffer_t *buffer)
+static void gather_buffer(takeover_t *takeover, const once__buffer_t *buffer, uint64_t room)
 {
     once__own_t *own = &takeover->own;
     uint64_t from = atomic_load(&buffer->from), staged = atomic_load(&buffer->staged);
     uint64_t at = own->synced > from ? own->synced : from;
     once__frame_t frame;
 
-    while (at < staged && at - from < ONCE__BUFFER_ROOM &&
+    while (at < staged && at - from < room &&
            once__frame_read(&frame, own->word, at, buffer->bytes + (at - from),
-                            (size_t)(ONCE__BUFFER_ROOM - (at - from))) == ONCE__FRAME_OK &&
+                            (size_t)(room - (at - from))) == ONCE__FRAME_OK &&
            at + frame.size <= own->size - ONCE__SEAL_ROOM) {
         memcpy(takeover->bytes + (at - own->synced), buffer->bytes + (at - from), frame.size);
         at += frame.size;
@@ -44,7 +44,8 @@ static void gather_buffer(takeover_t *takeover, const once__buffer_t *buffer)
 static int gather(takeover_t *takeover)
 {
     once__own_t *own = &takeover->own;
-    const once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
+    uint64_t room;
+    const once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot, &room);
 
     if (own->synced == UINT64_MAX) { /* killed while it sealed: `last` is the frame that seals */
         own->tail = own->synced = own->last;
@@ -61,7 +62,7 @@ static int gather(takeover_t *takeover)
         return -1;
     }
     if (buffer != NULL) {
-        gather_buffer(takeover, buffer);
+        gather_buffer(takeover, buffer, room);
     }
     return ONCE_OK;
 }
@@ -178,7 +179,8 @@ static void finish(takeover_t *takeover)
     once__own_t *own = &takeover->own;
     once__segment_t *segment = takeover->segment;
     const once__disk_t *disk = takeover->config->disk;
-    once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot);
+    uint64_t room;
+    once__buffer_t *buffer = once__buffer_of(takeover->config->index, own->slot, &room);
 
     if (gather(takeover) != ONCE_OK || roll_forward(takeover) != ONCE_OK ||
         once__disk_write(disk, own->fd, takeover->bytes, own->tail - own->synced, own->synced) !=

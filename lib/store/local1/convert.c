@@ -436,14 +436,10 @@ static int append(convert_t *convert, const once__record_t *record)
     uint64_t version = (record->head.changed + 1) << 20;
     once__place_t place;
     uint32_t size;
-    int large = once__log_is_large(record);
-    int code = large
-                   ? ONCE_OK
-                   : once__log_reserve(convert->log, once__frame_size(once__pack_bound(record), 0));
+    int code = once__log_reserve(convert->log, once__frame_size(once__pack_bound(record), 0));
 
     if (code == ONCE_OK) {
-        code = (large ? once__log_append_large : once__log_append)(convert->log, record->id, record,
-                                                                   version, 0, &place, &size);
+        code = once__log_append(convert->log, record->id, record, version, 0, &place, &size);
     }
     convert->report.records++;
     return check_log(convert, code);
