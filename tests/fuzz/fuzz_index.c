@@ -149,8 +149,8 @@ static void look(once__index_t *index)
         uint64_t buffer = atomic_load(&segment->buffer);
         (void)once__segment_live(segment, 1);
         if (buffer != 0) {
-            (void)*(volatile const char *)once__index_page(
-                index, (uint32_t)buffer + (uint32_t)(buffer >> 32) - 1);
+            (void)*(volatile const char *)once__index_page(index, (uint32_t)buffer +
+                                                                      (uint32_t)(buffer >> 32) - 1);
         }
     }
     for (uint32_t shard = 0; shard < ONCE__SHARDS; shard += 31) {

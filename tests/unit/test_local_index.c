@@ -530,7 +530,8 @@ static void a_lock_is_no_lack_of_room(void **state)
         once__entry_t entry = entry_of(slot, n, ONCE_STATE_PENDING);
         make_id(n, id);
         id[0] = id[1] = 0;
-        assert_int_equal(once__index_make_room(holder.index, id), n < 31 ? ONCE_OK : ONCE_E_NOREPLY);
+        assert_int_equal(once__index_make_room(holder.index, id),
+                         n < 31 ? ONCE_OK : ONCE_E_NOREPLY);
         if (n < 31) {
             once__index_set(holder.index, id, &entry, weight_of(n, entry.state), NULL,
                             (once__weight_t){0, 0});

@@ -12,8 +12,8 @@
 #include "base/bytes.h"
 #include "store/local/index.h"
 
-#define PAGE_WAIT_MS   20u                     /* some callers hold the lock of a shard */
-#define ALONE_WAIT_MS  60000u                  /* for other threads of the process that is alone */
+#define PAGE_WAIT_MS   20u    /* some callers hold the lock of a shard */
+#define ALONE_WAIT_MS  60000u /* for other threads of the process that is alone */
 #define FILL_PERCENT   85u
 #define MOST_PERCENT   97u
 #define GROWTH_PERCENT 115u

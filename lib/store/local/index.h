@@ -28,7 +28,7 @@
 #define ONCE__INDEX_VIEW    ((uint64_t)1 << 36) /* addresses set aside: the file grows into them */
 #define ONCE__INDEX_PAGES   ((uint32_t)(ONCE__INDEX_VIEW / ONCE__INDEX_PAGE))
 #define ONCE__BITS_PAGE     (ONCE__INDEX_PAGE * 8u) /* pages that one page of bits is about */
-#define ONCE__FIRST_ENTRIES 32u   /* of a shard's first table */
+#define ONCE__FIRST_ENTRIES 32u                     /* of a shard's first table */
 #define ONCE__INDEX_WAIT_MS 1000u /* for a lock that is held for work in memory only */
 
 /* Words that other threads and processes may look at meanwhile. */
@@ -60,7 +60,7 @@ typedef struct once__segment {
         _Atomic int64_t bytes;  /* of newest frames */
         _Atomic uint64_t until; /* when the last of them expires; UINT64_MAX: never */
     } live[ONCE__CLASSES];
-    _Atomic uint64_t buffer;  /* its write buffer (log.h): pages << 32 | first; 0: all is in the file */
+    _Atomic uint64_t buffer;  /* (log.h) pages << 32 | the first; 0: all of it is in the file */
     _Atomic uint16_t damaged; /* it has damage: it is neither compacted nor dropped */
     uint16_t other_boot;      /* leases in it are over */
     _Atomic uint16_t copies;  /* compaction writes it: what its frames say is durable elsewhere */
@@ -115,8 +115,8 @@ typedef struct once__index_header {
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */
     pthread_mutex_t slot_lock, page_lock;
     _Atomic uint64_t page_limit; /* pages whose bits have memory behind them */
-    _Atomic uint64_t end;  /* the file is at least as long */
-    _Atomic uint64_t view; /* the smallest of all users: the file does not grow beyond it */
+    _Atomic uint64_t end;        /* the file is at least as long */
+    _Atomic uint64_t view;       /* the smallest of all users: the file does not grow beyond it */
     _Alignas(64) once__shard_t shards[ONCE__SHARDS];
     once__cell_t first_tables[ONCE__SHARDS][ONCE__FIRST_ENTRIES];
     /* These two get memory as far as they are used. */
@@ -307,7 +307,7 @@ int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 
 /* ---- memory inside the index, for tables and write buffers ---- */
 
-/* The first of `count` pages in a row, zeroed, with real memory behind them. 0 and errno: there is none; EAGAIN: no lock in time. */
+/* The first of `count` pages in a row, zeroed, with real memory behind them. 0 and errno: there is none; EAGAIN: no lock. */
 uint32_t once__index_take_pages(once__index_t *index, uint32_t count, uint32_t wait_ms);
 /* `release`: the memory goes back to the system. For pages that are looked at under a lock only. */
 void once__index_give_pages(once__index_t *index, uint32_t first, uint32_t count, int release,

@@ -348,8 +348,7 @@ static void slide_buffer(const once__own_t *own, uint64_t size)
     uint64_t from = atomic_load(&buffer->from), keep = from;
 
     assert(atomic_load(&buffer->written) == own->tail);
-    while (keep < own->tail &&
-           (own->tail - keep > KEPT || own->tail - keep + size > own->room)) {
+    while (keep < own->tail && (own->tail - keep > KEPT || own->tail - keep + size > own->room)) {
         keep += ((uint64_t)once__get32(buffer->bytes + (keep - from)) + 7) / 8 * 8;
     }
     memmove(buffer->bytes, buffer->bytes + (keep - from), (size_t)(own->tail - keep));

@@ -15,7 +15,8 @@
 #include "store/local/index.h"
 #include "store/local/frame.h"
 
-#define ONCE__BUFFER_ROOM (((uint64_t)256 << 10) - sizeof(once__buffer_t)) /* of most write buffers */
+/* Of most write buffers. */
+#define ONCE__BUFFER_ROOM (((uint64_t)256 << 10) - sizeof(once__buffer_t))
 
 /*
  * The write buffer of a segment: its newest frames, in pages of the index, so that it outlives a writer that is killed. Written by
@@ -67,7 +68,7 @@ typedef struct once__own {
     uint64_t room; /* in it */
 } once__own_t;
 
-/* Gives it an empty buffer for frames of `bytes`; all of the one that it has is in the file. ONCE_OK, ONCE_E_FULL, ONCE_E_NOREPLY. */
+/* An empty buffer for frames of `bytes`; all of the one that it has is in the file. ONCE_OK, ONCE_E_FULL, ONCE_E_NOREPLY. */
 int once__own_buffer(once__index_t *index, once__own_t *own, uint64_t bytes);
 
 /* Lets go of file, lock and dictionary. The segment stays as it is, and so does its buffer: others can take it over. */
@@ -120,8 +121,8 @@ void once__segment_discard_unfinished(const once__log_config_t *config, uint32_t
 
 /*
  * Takes over what a killed writer left: brings its buffer to the file, enters frames that are newer than the index has them
- * (locking shards one by one, waiting up to a tenth of a second each), syncs and seals. 1: the segment is sealed now (or was already, or is
- * gone); 0: its writer lives, or a lock could not be had, or the disk fails. Waits for the disk; the
+ * (locking shards one by one, waiting up to a tenth of a second each), syncs and seals. 1: the segment is sealed now (or was
+ * already, or is gone); 0: its writer lives, or a lock could not be had, or the disk fails. Waits for the disk; the
  * caller has no shard locked.
  */
 int once__segment_take_over(const once__log_config_t *config, uint32_t slot);

@@ -383,8 +383,7 @@ static int read_from_buffer(once__reader_t *reader, once__place_t place, uint64_
         return 0;
     }
     at = place.offset - atomic_load(&buffer->from); /* huge, if it is before that */
-    if (at > room - ONCE__FRAME_HEADER ||
-        place.offset >= atomic_load(&buffer->staged)) {
+    if (at > room - ONCE__FRAME_HEADER || place.offset >= atomic_load(&buffer->staged)) {
         return 0;
     }
     len = once__get32(buffer->bytes + at);

@@ -14,9 +14,9 @@
 #include "base/bytes.h"
 #include "store/local/log.h"
 
-#define ATTEMPTS     8
-#define LEAST_ZEROS  ((uint64_t)64 << 10)
-#define MOST_ZEROS   ((uint64_t)1 << 20)
+#define ATTEMPTS    8
+#define LEAST_ZEROS ((uint64_t)64 << 10)
+#define MOST_ZEROS  ((uint64_t)1 << 20)
 
 void once__segment_name(char out[ONCE__SEGMENT_NAME], uint64_t number)
 {

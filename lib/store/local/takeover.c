@@ -10,7 +10,8 @@
 
 #include "store/local/log.h"
 
-#define LOCK_WAIT_MS 100 /* the thread that decides may be waiting, with all that is asked of this process */
+#define LOCK_WAIT_MS                                                                               \
+    100 /* the thread that decides may be waiting, with all that is asked of this process */
 
 typedef struct takeover {
     const once__log_config_t *config;
