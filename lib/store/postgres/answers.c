@@ -1,4 +1,4 @@
-#include "store/postgres/statements.h"
+#include "store/postgres/answers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,12 +178,17 @@ static int is_common(const PGresult *result)
            PQgetisnull(result, 0, AT_ID);
 }
 
-int once__postgres_is_refused(const PGresult *result)
+/* Was nothing of it done, because the store does not have the dictionary that it was packed with? */
+static int is_refused(const PGresult *result)
 {
     return is_common(result) && once__pg_int(result, 0, AT_OUTCOME) == OTHER_DICTIONARY;
 }
 
-int once__postgres_read_granted(const PGresult *result, once__oplist_t *list)
+/*
+ * Answers every claim of the list if the result says the same for all of them: granted with a new record, or refused. Returns
+ * whether it does.
+ */
+static int read_granted(const PGresult *result, once__oplist_t *list)
 {
     if (!is_common(result)) {
         return 0;
@@ -201,8 +206,9 @@ int once__postgres_read_granted(const PGresult *result, once__oplist_t *list)
     return 1;
 }
 
-void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t *packing,
-                               once__postgres_find find, void *data)
+/* Answers the operations that the rows name. Of several rows with one id the first counts. */
+static void read_rows(const PGresult *result, once__postgres_packing_t *packing,
+                      const once__hash_t *inflight)
 {
     if (PQnfields(result) != COLUMN_COUNT) {
         return;
@@ -210,8 +216,8 @@ void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t 
     for (int row = 0; row < PQntuples(result); row++) {
         size_t len;
         const uint8_t *id = once__pg_bytes(result, row, AT_ID, &len);
-        once__op_t *op = len == ONCE_ID_SIZE ? find(data, id) : NULL;
-        if (op != NULL) {
+        once__op_t *op = len == ONCE_ID_SIZE ? once__postgres_inflight(inflight, id) : NULL;
+        if (op != NULL && op->error == ONCE__POSTGRES_UNANSWERED) {
             read_row(result, row, op, packing);
         }
     }
@@ -229,7 +235,8 @@ static void answer_busy(once__op_t *op)
     op->head.lease_until = op->now + 1000; /* a transaction takes seconds, not leases */
 }
 
-void once__postgres_answer_absent(once__op_t *op)
+/* Answers an operation that no row named: no such record (get), or another transaction has it locked. */
+static void answer_absent(once__op_t *op)
 {
     if (op->kind == ONCE__OP_GET) {
         op->error = ONCE_E_NOT_FOUND;
@@ -394,8 +401,8 @@ static void read_dictionary(const PGresult *result, once__postgres_packing_t *pa
     op->error = ONCE_OK;
 }
 
-void once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
-                                once__op_t *op)
+/* Answers an operation that had a batch to itself; one that is not done yet stays unanswered. */
+static void read_single(const PGresult *result, once__postgres_packing_t *packing, once__op_t *op)
 {
     if (op->kind == ONCE__OP_SCAN) {
         read_scan(result, op, packing);
@@ -425,5 +432,44 @@ void once__postgres_read_single(const PGresult *result, once__postgres_packing_t
     default:
         read_secrets(result, op);
         return;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------- the batch */
+
+void once__postgres_answers_read(once__postgres_batch_t *batch, const once__hash_t *inflight)
+{
+    int refused[ONCE__POSTGRES_PREPARE + 1] = {0};
+
+    for (unsigned i = 0; i < batch->base.result_count; i++) {
+        const PGresult *result = batch->base.results[i];
+        once__postgres_statement_t statement = batch->statements[i];
+        switch (statement) {
+        case ONCE__POSTGRES_LEVEL:
+        case ONCE__POSTGRES_TIMEOUT:
+        case ONCE__POSTGRES_SETTINGS:
+        case ONCE__POSTGRES_PREPARE:
+            break;
+        case ONCE__POSTGRES_SINGLE:
+            read_single(result, batch->packing, batch->ops.first);
+            return;
+        default:
+            refused[statement] = is_refused(result);
+            if (refused[statement]) {
+                once__postgres_packing_forget(batch->packing);
+            } else if (statement != ONCE__POSTGRES_CLAIM || !read_granted(result, &batch->ops)) {
+                read_rows(result, batch->packing, inflight);
+            }
+            break;
+        }
+    }
+    for (once__op_t *op = batch->ops.first; op != NULL; op = op->next) {
+        if (op->error == ONCE__POSTGRES_UNANSWERED && !refused[once__postgres_statement_of(op)]) {
+            answer_absent(op);
+        }
+        if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->error == ONCE_OK &&
+            op->outcome == ONCE_OUTCOME_RUN) {
+            once__postgres_packing_granted(batch->packing, op->about);
+        }
     }
 }

@@ -19,8 +19,7 @@ static uint64_t hash_of(const uint8_t *id)
     return once__get64(id);
 }
 
-/* The operation with this id that is in flight; NULL: none is. */
-static once__op_t *inflight_find(const once__hash_t *inflight, const uint8_t *id)
+once__op_t *once__postgres_inflight(const once__hash_t *inflight, const uint8_t *id)
 {
     once__hash_node_t *node = once__hash_first(inflight, hash_of(id));
 
@@ -92,7 +91,7 @@ static int take(filling_t *filling, once__op_t *op)
             return -1;
         }
         filling->full = 1;
-    } else if (inflight_find(filling->inflight, op->id) != NULL ||
+    } else if (once__postgres_inflight(filling->inflight, op->id) != NULL ||
                once__hash_add(filling->inflight, &op->node, hash_of(op->id)) != 0) {
         return -1;
     }
@@ -153,53 +152,4 @@ int once__postgres_batch_put(once__postgres_batch_t *batch, once__postgres_conne
         }
     }
     return code;
-}
-
-/* --------------------------------------------------------------------------------------------------------- reading */
-
-/* Of several rows with one id the first counts. */
-static once__op_t *find_unanswered(void *data, const uint8_t *id)
-{
-    once__op_t *op = inflight_find(data, id);
-
-    return op != NULL && op->error == ONCE__POSTGRES_UNANSWERED ? op : NULL;
-}
-
-void once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight)
-{
-    int is_refused[ONCE__POSTGRES_PREPARE + 1] = {0};
-
-    for (unsigned i = 0; i < batch->base.result_count; i++) {
-        const PGresult *result = batch->base.results[i];
-        once__postgres_statement_t statement = batch->statements[i];
-        switch (statement) {
-        case ONCE__POSTGRES_LEVEL:
-        case ONCE__POSTGRES_TIMEOUT:
-        case ONCE__POSTGRES_SETTINGS:
-        case ONCE__POSTGRES_PREPARE:
-            break;
-        case ONCE__POSTGRES_SINGLE:
-            once__postgres_read_single(result, batch->packing, batch->ops.first);
-            return;
-        default:
-            is_refused[statement] = once__postgres_is_refused(result);
-            if (is_refused[statement]) {
-                once__postgres_packing_forget(batch->packing);
-            } else if (statement != ONCE__POSTGRES_CLAIM ||
-                       !once__postgres_read_granted(result, &batch->ops)) {
-                once__postgres_read_batch(result, batch->packing, find_unanswered, inflight);
-            }
-            break;
-        }
-    }
-    for (once__op_t *op = batch->ops.first; op != NULL; op = op->next) {
-        if (op->error == ONCE__POSTGRES_UNANSWERED &&
-            !is_refused[once__postgres_statement_of(op)]) {
-            once__postgres_answer_absent(op);
-        }
-        if (op->kind == ONCE__OP_EVENT && op->event.kind == ONCE__CLAIM && op->error == ONCE_OK &&
-            op->outcome == ONCE_OUTCOME_RUN) {
-            once__postgres_packing_granted(batch->packing, op->about);
-        }
-    }
 }

@@ -66,11 +66,11 @@ int once__postgres_batch_put(once__postgres_batch_t *batch, once__postgres_conne
 /* Notes which statement was put into the pipeline. */
 void once__postgres_batch_add(once__postgres_batch_t *batch, once__postgres_statement_t statement);
 
-/* The batch is committed: sets the answers of its operations. Those that stay unanswered are to be sent again. */
-void once__postgres_batch_read(once__postgres_batch_t *batch, once__hash_t *inflight);
-
 /* Frees its results. It has no operations. */
 void once__postgres_batch_clear(once__postgres_batch_t *batch);
+
+/* The operation with this id that is in flight; NULL: none is. */
+once__op_t *once__postgres_inflight(const once__hash_t *inflight, const uint8_t *id);
 
 /* Removes an operation of a batch from the table. */
 void once__postgres_landed(once__hash_t *inflight, once__op_t *op);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "pg/sqlstate.h"
+#include "store/postgres/answers.h"
 #include "store/postgres/session.h"
 
 #define BATCH_MAX   128 /* each new key takes one of the server's locks until the commit */
@@ -129,7 +130,7 @@ static void batch_committed(once__postgres_queue_t *queue, once__postgres_batch_
 {
     once__op_t *op = batch->ops.first;
 
-    once__postgres_batch_read(batch, &queue->inflight);
+    once__postgres_answers_read(batch, &queue->inflight);
     once__oplist_init(&batch->ops);
     while (op != NULL) {
         once__op_t *next = op->next;

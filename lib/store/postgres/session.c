@@ -1,6 +1,7 @@
 #include "store/postgres/session.h"
 
 #include "pg/sqlstate.h"
+#include "store/postgres/answers.h"
 
 static unsigned bit(once__postgres_statement_t which)
 {

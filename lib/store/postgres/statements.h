@@ -59,35 +59,4 @@ int once__postgres_send_level(PGconn *conn, once__pg_params_t *params);
 int once__postgres_send_single(PGconn *conn, once__pg_params_t *params, const once__op_t *op,
                                const once__postgres_packing_t *packing);
 
-/* ----------------------------------------------------------------------------------------------------- answers.c */
-
-/* Does the answer to the timeout say that the transaction is READ COMMITTED? */
-int once__postgres_is_read_committed(const PGresult *result);
-
-/* Which of the server's processes answered it; 0: unknown. */
-int once__postgres_backend(const PGresult *result);
-
-/* Was nothing of it done, because the store does not have the dictionary that it was packed with? */
-int once__postgres_is_refused(const PGresult *result);
-
-/*
- * Answers every claim of the list if the result says the same for all of them: granted with a new record, or refused. Returns
- * whether it does.
- */
-int once__postgres_read_granted(const PGresult *result, once__oplist_t *list);
-
-/* Finds the unanswered operation with this id; NULL: there is none. */
-typedef once__op_t *(*once__postgres_find)(void *data, const uint8_t *id);
-
-/* Answers the operations that the rows of a batch's result name. */
-void once__postgres_read_batch(const PGresult *result, once__postgres_packing_t *packing,
-                               once__postgres_find find, void *data);
-
-/* Answers an operation that no row named: no such record (get), or another transaction has it locked. */
-void once__postgres_answer_absent(once__op_t *op);
-
-/* Answers an operation that had a batch to itself; one that is not done yet stays unanswered. */
-void once__postgres_read_single(const PGresult *result, once__postgres_packing_t *packing,
-                                once__op_t *op);
-
 #endif

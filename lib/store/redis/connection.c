@@ -1,9 +1,11 @@
-#include "store/redis/connection_internal.h"
+#include "store/redis/connection.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,8 @@
 #include <unistd.h>
 
 #include "base/backoff.h"
+#include "store/redis/handshake.h"
+#include "store/redis/lookup.h"
 
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 500 /* a store_timeout of a second always contains an attempt */
@@ -20,6 +24,7 @@
 #define WIRE_STEP    16384u
 #define OUTPUT_MAX   ((size_t)1 << 31) /* bytes that may wait to be sent */
 #define OUTPUT_KEEP  ((size_t)1 << 20) /* memory that stays after a rare large command */
+#define ELEMENTS_MAX (1 << 20) /* of a reply: more than a page of keys, or a map of a cluster */
 
 #define CONNECTION_OF(member, pointer)                                                             \
     ((once__redis_connection_t *)(void *)((char *)(pointer)-offsetof(once__redis_connection_t,     \
@@ -47,7 +52,8 @@ static void assert_connection_state(const once__redis_connection_t *connection)
 
 /* ----------------------------------------------------------------------------------------------------------- the end */
 
-void once__redis_connection_timer(once__redis_connection_t *connection, uint64_t ms)
+/* 0: at once. */
+static void set_timer(once__redis_connection_t *connection, uint64_t ms)
 {
     once__loop_t *loop = connection->shared->loop;
 
@@ -61,13 +67,13 @@ static void heard(once__redis_connection_t *connection)
         return;
     }
     if (connection->calls.first != NULL) {
-        once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
+        set_timer(connection, connection->shared->settings->reply_ms);
     } else {
         once__timer_stop(connection->shared->loop, &connection->timer);
     }
 }
 
-void once__redis_connection_watch(once__redis_connection_t *connection, uint32_t events)
+static void watch(once__redis_connection_t *connection, uint32_t events)
 {
     if (connection->events != events) {
         (void)once__source_set(connection->shared->loop, &connection->source, connection->source.fd,
@@ -76,7 +82,8 @@ void once__redis_connection_watch(once__redis_connection_t *connection, uint32_t
     }
 }
 
-void once__redis_connection_hang_up(once__redis_connection_t *connection)
+/* Closes the socket, or stops a look-up. */
+static void hang_up(once__redis_connection_t *connection)
 {
     if (connection->source.fd >= 0) {
         if (connection->events != 0) {
@@ -97,7 +104,7 @@ void once__redis_connection_hang_up(once__redis_connection_t *connection)
 
 static void forget_connection(once__redis_connection_t *connection)
 {
-    once__redis_connection_hang_up(connection);
+    hang_up(connection);
     if (connection->addresses != NULL) {
         freeaddrinfo(connection->addresses);
     }
@@ -132,7 +139,8 @@ static void end_calls(once__redis_connection_t *connection)
     }
 }
 
-void once__redis_connection_fail(once__redis_connection_t *connection, int refusal)
+/* Down, and not to be tried again before a pause that grows. */
+static void fail(once__redis_connection_t *connection, int refusal)
 {
     const once__env_t *env = once__loop_env(connection->shared->loop);
     uint64_t bits = 0;
@@ -151,7 +159,7 @@ void once__redis_connection_fail(once__redis_connection_t *connection, int refus
 static void drop(once__redis_connection_t *connection)
 {
     if (connection->state != ONCE__REDIS_READY) {
-        once__redis_connection_fail(connection, ONCE_E_UNAVAILABLE);
+        fail(connection, ONCE_E_UNAVAILABLE);
         return;
     }
     forget_connection(connection);
@@ -166,7 +174,7 @@ void once__redis_connection_condemn(once__redis_connection_t *connection)
     assert_connection_state(connection);
     if (connection->state != ONCE__REDIS_DOWN) {
         connection->condemned = 1;
-        once__redis_connection_timer(connection, 0);
+        set_timer(connection, 0);
     }
 }
 
@@ -176,8 +184,7 @@ void once__redis_connection_distrust(once__redis_connection_t *connection)
     once__redis_connection_condemn(connection);
 }
 
-void once__redis_connection_trouble(once__redis_connection_t *connection, const char *what,
-                                    const char *why)
+static void note_trouble(once__redis_connection_t *connection, const char *what, const char *why)
 {
     (void)snprintf(connection->shared->trouble, ONCE__REDIS_TROUBLE_SIZE, "%.60s:%u: %s%.100s",
                    connection->host.name, connection->host.port, what, why);
@@ -186,7 +193,7 @@ void once__redis_connection_trouble(once__redis_connection_t *connection, const 
 
 void once__redis_connection_complain(once__redis_connection_t *connection, const char *text)
 {
-    once__redis_connection_trouble(connection, "", text);
+    note_trouble(connection, "", text);
     connection->shared->is_complaint = 1;
 }
 
@@ -196,6 +203,162 @@ void once__redis_connection_content(once__redis_connection_t *connection)
         connection->shared->is_complaint = 0;
         connection->shared->trouble[0] = '\0';
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ connecting */
+
+static void start_handshake(once__redis_connection_t *connection)
+{
+    connection->state = ONCE__REDIS_HANDSHAKE;
+    if (once__redis_handshake(connection) != 0) {
+        fail(connection, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    once__redis_connection_flush(connection);
+}
+
+static void go_on_with_tls(once__redis_connection_t *connection)
+{
+    int done = once__redis_tls_handshake(connection->ssl);
+
+    if (done < 0) {
+        once__redis_connection_flush(connection); /* the alert for the server */
+        note_trouble(connection, "", once__redis_tls_trouble(connection->ssl));
+        fail(connection, ONCE_E_CONFIG);
+        return;
+    }
+    if (done > 0) {
+        start_handshake(connection);
+    } else {
+        once__redis_connection_flush(connection);
+    }
+}
+
+/* hiredis trusts the length of an array: it would make room for two billion elements, and visit each to free it. */
+static void *make_array(const redisReadTask *task, int elements)
+{
+    const redisReplyObjectFunctions *makers = task->privdata;
+
+    return elements <= ELEMENTS_MAX ? makers->createArray(task, elements) : NULL;
+}
+
+static redisReader *new_reader(once__redis_connection_t *connection)
+{
+    redisReader *reader = redisReaderCreate();
+
+    if (reader != NULL) {
+        connection->makers = *reader->fn;
+        connection->makers.createArray = make_array;
+        reader->privdata = reader->fn;
+        reader->fn = &connection->makers;
+    }
+    return reader;
+}
+
+/* The addresses, one after the other. */
+static void try_address(once__redis_connection_t *connection)
+{
+    for (; connection->address != NULL; connection->address = connection->address->ai_next) {
+        const struct addrinfo *a = connection->address;
+        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            connection->connect_error = errno;
+            continue;
+        }
+        connection->source.fd = fd;
+        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS) {
+            connection->state = ONCE__REDIS_CONNECTING;
+            watch(connection, EPOLLOUT);
+            return;
+        }
+        connection->connect_error = errno;
+        hang_up(connection);
+    }
+    connection->shared->refused++;
+    note_trouble(connection, "no connection: ",
+                 connection->connect_error != 0 ? strerror(connection->connect_error)
+                                                : "there is no such host");
+    fail(connection, ONCE_E_UNAVAILABLE);
+}
+
+static void connected(once__redis_connection_t *connection)
+{
+    const once__redis_settings_t *settings = connection->shared->settings;
+    int error = 0, one = 1;
+    socklen_t size = sizeof(error);
+
+    if (getsockopt(connection->source.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        connection->connect_error = error != 0 ? error : errno;
+        hang_up(connection);
+        connection->address = connection->address->ai_next;
+        try_address(connection);
+        return;
+    }
+    connection->shared->met = 1;
+    (void)setsockopt(connection->source.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(connection->source.fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    connection->reader = new_reader(connection);
+    if (settings->tls) {
+        connection->ssl = once__redis_tls_new(connection->shared->tls, settings->tls_name != NULL
+                                                                           ? settings->tls_name
+                                                                           : connection->host.name);
+    }
+    if (connection->reader == NULL || (settings->tls && connection->ssl == NULL)) {
+        fail(connection, ONCE_E_UNAVAILABLE);
+        return;
+    }
+    watch(connection, EPOLLIN);
+    if (settings->tls) {
+        connection->state = ONCE__REDIS_TLS_HANDSHAKE;
+        go_on_with_tls(connection);
+    } else {
+        start_handshake(connection);
+    }
+}
+
+static void resolved(once__redis_connection_t *connection)
+{
+    struct addrinfo *found = once__redis_lookup_take(connection->lookup);
+
+    hang_up(connection);
+    connection->addresses = connection->address = found;
+    connection->connect_error = 0;
+    try_address(connection);
+}
+
+/* Starts connecting; `changed` is called from the loop when it is ready or down. */
+static void start_connecting(once__redis_connection_t *connection)
+{
+    int fd = -1;
+
+    connection->refusal = ONCE_OK;
+    set_timer(connection, connection->shared->settings->connect_ms);
+    connection->addresses = connection->address =
+        once__redis_lookup_numeric(connection->host.name, connection->host.port);
+    connection->state = ONCE__REDIS_RESOLVING;
+    if (connection->addresses != NULL) {
+        /* Later, from the loop, like everything that can fail. */
+        connection->state = ONCE__REDIS_CONNECTING;
+        set_timer(connection, 0);
+        return;
+    }
+    connection->lookup =
+        once__redis_lookup_start(connection->host.name, connection->host.port, &fd);
+    if (connection->lookup == NULL) {
+        set_timer(connection, 0);
+        return;
+    }
+    connection->source.fd = fd;
+    watch(connection, EPOLLIN);
+}
+
+int once__redis_connection_is_ready(once__redis_connection_t *connection)
+{
+    if (connection->state == ONCE__REDIS_DOWN &&
+        connection->retry_at <= once__loop_now(connection->shared->loop)) {
+        start_connecting(connection);
+    }
+    return connection->state == ONCE__REDIS_READY && !connection->condemned;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- calls */
@@ -225,7 +388,7 @@ int once__redis_connection_call(once__redis_connection_t *connection, once__redi
     call->begin = connection->stream;
     connection->stream += (uint64_t)len;
     if (connection->calls.first == NULL && connection->state != ONCE__REDIS_HANDSHAKE) {
-        once__redis_connection_timer(connection, connection->shared->settings->reply_ms);
+        set_timer(connection, connection->shared->settings->reply_ms);
     }
     once__list_add(&connection->calls, call);
     return 0;
@@ -281,7 +444,7 @@ void once__redis_connection_flush(once__redis_connection_t *connection)
                 once__redis_connection_condemn(connection);
                 return;
             }
-            once__redis_connection_watch(connection, EPOLLIN | EPOLLOUT);
+            watch(connection, EPOLLIN | EPOLLOUT);
             if (is_moving) {
                 heard(connection); /* a large one over a slow line */
             }
@@ -293,7 +456,7 @@ void once__redis_connection_flush(once__redis_connection_t *connection)
     }
     once__buf_reset(wire, OUTPUT_KEEP);
     connection->wire_sent = 0;
-    once__redis_connection_watch(connection, EPOLLIN);
+    watch(connection, EPOLLIN);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ replies */
@@ -330,7 +493,7 @@ static int decrypt(once__redis_connection_t *connection, const char *data, size_
     for (;;) {
         int got;
         if (connection->state == ONCE__REDIS_TLS_HANDSHAKE) {
-            once__redis_connection_tls(connection);
+            go_on_with_tls(connection);
             if (connection->state <= ONCE__REDIS_TLS_HANDSHAKE) {
                 return 0;
             }
@@ -385,8 +548,7 @@ static int take_in(once__redis_connection_t *connection)
 static void refuse_or_drop(once__redis_connection_t *connection)
 {
     if (connection->state == ONCE__REDIS_HANDSHAKE) {
-        once__redis_connection_fail(
-            connection, connection->refusal != ONCE_OK ? connection->refusal : ONCE_E_UNAVAILABLE);
+        fail(connection, connection->refusal != ONCE_OK ? connection->refusal : ONCE_E_UNAVAILABLE);
     } else {
         drop(connection);
     }
@@ -401,17 +563,17 @@ static void ready(once__source_t *source, uint32_t events)
     case ONCE__REDIS_DOWN:
         return;
     case ONCE__REDIS_RESOLVING:
-        once__redis_connection_resolved(connection);
+        resolved(connection);
         return;
     case ONCE__REDIS_CONNECTING:
-        once__redis_connection_connected(connection);
+        connected(connection);
         return;
     default:
         break;
     }
     if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) && take_in(connection) != 0) {
         if (connection->state != ONCE__REDIS_READY && connection->refusal == ONCE_OK) {
-            once__redis_connection_trouble(connection, "this is no Redis, or it hung up", "");
+            note_trouble(connection, "this is no Redis, or it hung up", "");
         }
         refuse_or_drop(connection);
         return;
@@ -445,8 +607,8 @@ static void timer_fired(once__timer_t *timer)
     assert_connection_state(connection);
     if (connection->state == ONCE__REDIS_CONNECTING && connection->source.fd < 0 &&
         connection->address != NULL && !connection->condemned) {
-        once__redis_connection_timer(connection, connection->shared->settings->connect_ms);
-        once__redis_connection_try(connection);
+        set_timer(connection, connection->shared->settings->connect_ms);
+        try_address(connection);
         return;
     }
     if (is_on_its_way(connection)) {
@@ -454,7 +616,7 @@ static void timer_fired(once__timer_t *timer)
         return;
     }
     if (connection->state != ONCE__REDIS_READY && !connection->condemned) {
-        once__redis_connection_trouble(connection, "no connection in time", "");
+        note_trouble(connection, "no connection in time", "");
     }
     refuse_or_drop(connection);
 }

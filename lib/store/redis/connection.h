@@ -76,7 +76,7 @@ struct once__redis_connection {
     int is_sentinel;
     once__redis_connection_state_t state;
     uint32_t events;
-    struct once__redis_lookup *lookup; /* of the host name, in a thread (connect.c) */
+    struct once__redis_lookup *lookup; /* of the host name, in a thread */
     struct addrinfo *addresses, *address;
     int connect_error; /* errno of the last of them; 0: there is no such host */
     SSL *ssl;
