@@ -35,11 +35,11 @@ static once_slice_t slice(const char *text)
 /* --------------------------------------------------------------------------------------------------------------- claim */
 
 /* The recorded answer, as it was given the first time. */
-static void replay(const once_pg_answer_t *told, answer_t *answer)
+static void replay(const once_pg_answer_t *reply, answer_t *answer)
 {
     once_response_t response = ONCE_RESPONSE_INIT;
 
-    if (once_pg_response(told, &response) != ONCE_OK) {
+    if (once_pg_response(reply, &response) != ONCE_OK) {
         answer_problem(answer, 409, "answered", "this request was answered before");
         return;
     }
@@ -57,24 +57,24 @@ static void tell_busy(uint64_t after_ms, answer_t *answer)
                  (unsigned)(after_ms / 1000) + 1);
 }
 
-static void not_run(const once_pg_answer_t *told, answer_t *answer)
+static void not_run(const once_pg_answer_t *reply, answer_t *answer)
 {
-    switch (once_pg_outcome(told)) {
+    switch (once_pg_outcome(reply)) {
     case ONCE_OUTCOME_REPLAY:
-        replay(told, answer);
+        replay(reply, answer);
         break;
     case ONCE_OUTCOME_MISMATCH:
         answer_problem(answer, 422, "key-reused", "this key was used for another request");
         break;
     case ONCE_OUTCOME_BUSY:
-        tell_busy(once_pg_retry_after_ms(told), answer);
+        tell_busy(once_pg_retry_after_ms(reply), answer);
         break;
     default:
         answer_problem(answer, 409, "outcome-unknown", "nobody knows what became of this key");
     }
 }
 
-static db_end_t ask(bank_t *bank, db_t *db, const request_t *request, once_pg_answer_t **told)
+static db_end_t ask(bank_t *bank, db_t *db, const request_t *request, once_pg_answer_t **reply)
 {
     once_ask_t question = ONCE_ASK_INIT;
     once_error_t error = {0};
@@ -87,46 +87,46 @@ static db_end_t ask(bank_t *bank, db_t *db, const request_t *request, once_pg_an
     question.bytes.len = request->body_len;
     question.policy = bank->policy;
     question.claim_id = request->claim_id;
-    return end_of(db, once_pg_claim(db_conn(db), &question, 0, told, &error), &error);
+    return end_of(db, once_pg_claim(db_conn(db), &question, 0, reply, &error), &error);
 }
 
 db_end_t door_claim(bank_t *bank, db_t *db, const request_t *request, char claim[BANK_CLAIM_MAX],
                     answer_t *answer)
 {
-    once_pg_answer_t *told = NULL;
+    once_pg_answer_t *reply = NULL;
     db_end_t end;
 
     snprintf(claim, BANK_CLAIM_MAX, "%s", request->claim);
     if (claim[0] != '\0') {
         return DB_OK;
     }
-    end = ask(bank, db, request, &told);
+    end = ask(bank, db, request, &reply);
     if (end == DB_BUSY) { /* another transaction has had the key for all that time */
         tell_busy(0, answer);
         return DB_OK;
     }
     if (end == DB_OK) {
-        snprintf(claim, BANK_CLAIM_MAX, "%s", once_pg_token(told));
+        snprintf(claim, BANK_CLAIM_MAX, "%s", once_pg_token(reply));
         if (claim[0] == '\0') {
-            not_run(told, answer);
+            not_run(reply, answer);
         }
     }
-    once_pg_answer_free(told);
+    once_pg_answer_free(reply);
     return end;
 }
 
 db_end_t door_recorded(db_t *db, const char *claim, answer_t *answer)
 {
-    once_pg_answer_t *told = NULL;
+    once_pg_answer_t *reply = NULL;
     once_error_t error = {0};
     db_end_t end;
 
     db_rollback(db);
-    end = end_of(db, once_pg_recorded(db_conn(db), claim, &told, &error), &error);
+    end = end_of(db, once_pg_recorded(db_conn(db), claim, &reply, &error), &error);
     if (end == DB_OK) {
-        replay(told, answer);
+        replay(reply, answer);
     }
-    once_pg_answer_free(told);
+    once_pg_answer_free(reply);
     return end;
 }
 

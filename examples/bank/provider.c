@@ -69,9 +69,9 @@ static long ask(const bank_t *bank, const char *key, const char *body, reply_t *
  * "Never": only these words, and only in JSON, as the provider speaks. A page of some proxy, or the 404 of an address that is wrong
  * for a while, says nothing about a payment that may have been made before; the amount must not be given back for it.
  */
-static int refuses(long status, const json_t *told)
+static int refuses(long status, const json_t *parsed)
 {
-    return (status == 400 || status == 402 || status == 422) && json_is_object(told);
+    return (status == 400 || status == 402 || status == 422) && json_is_object(parsed);
 }
 
 provider_end_t provider_pay(const bank_t *bank, const char *key, const char *destination,
@@ -82,17 +82,17 @@ provider_end_t provider_pay(const bank_t *bank, const char *key, const char *des
     char *body = json_dumps(wish, JSON_COMPACT);
     reply_t reply = {NULL, 0};
     long status = body != NULL ? ask(bank, key, body, &reply) : 0;
-    json_t *told = json_loadb(reply.len > 0 ? reply.bytes : "", reply.len, 0, NULL);
-    const char *name = json_string_value(json_object_get(told, "id"));
+    json_t *parsed = json_loadb(reply.len > 0 ? reply.bytes : "", reply.len, 0, NULL);
+    const char *name = json_string_value(json_object_get(parsed, "id"));
     provider_end_t end = PROVIDER_UNKNOWN;
 
     if (status >= 200 && status < 300 && name != NULL && strlen(name) < FIELDS_TEXT_SIZE) {
         memcpy(id, name, strlen(name) + 1);
         end = PROVIDER_PAID;
-    } else if (refuses(status, told)) {
+    } else if (refuses(status, parsed)) {
         end = PROVIDER_REFUSED;
     }
-    json_decref(told);
+    json_decref(parsed);
     json_decref(wish);
     free(body);
     free(reply.bytes);

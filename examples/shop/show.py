@@ -38,7 +38,7 @@ class Show:
         say(f"   {answer.status}  transaction {json.loads(answer.text)['transaction_id']}" + ("  (replayed)" if replayed else ""))
         return answer.text
 
-    def told(self, count):
+    def await_notices(self, count):
         """Until alice has been notified of that many purchases. Mail under hold may be missing for good: it is not awaited then."""
         notifier = self.notifier
         notifier.push.wait(lambda provider: len(provider.messages) >= count, PATIENCE)
@@ -65,7 +65,7 @@ class Show:
     def first(self):
         say("\n1. A purchase. The transfer and its event commit together; relay, broker, consumer and notify carry it on.")
         self.answer = self.purchase("order-1", "19.99")
-        self.told(1)
+        self.await_notices(1)
         self.count(1)
 
     def again(self):
@@ -94,7 +94,7 @@ class Show:
         self.purchase("order-2", "5.00")
         killed.wait(PATIENCE)
         until(self.settled, "what becomes of the mail")
-        self.told(2)
+        self.await_notices(2)
         self.count(2)
         say(f"\n   One transfer, one push: the provider was asked twice for it ({len(notifier.push.requests)} requests in all) "
             "and sent it once,\n   because it deduplicates by the key that notify derives from the event's id.")

@@ -67,9 +67,11 @@ static int take_url(once__cli_call_t *call)
         return 0;
     }
     if (call->operand_count > call->command->operands_max) {
-        return once__cli_usage(call->command, "\"%s\" is not a store URL; did you mean local:%s?",
+        int is_memory = strcmp(call->operands[0], "memory") == 0;
+        return once__cli_usage(call->command, "\"%s\" is not a store URL; did you mean %s%s%s?",
                                once__cli_shown(call->operands[0]).text,
-                               once__cli_shown(call->operands[0]).text);
+                               is_memory ? "" : "local:", once__cli_shown(call->operands[0]).text,
+                               is_memory ? ":" : "");
     }
     return once__cli_usage(
         call->command, "missing store: give its URL, such as local:./once-data, or set ONCE_STORE");

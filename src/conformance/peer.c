@@ -132,7 +132,7 @@ void once__peer_scope(const once__test_t *t, const once__asked_t *asked, char ou
 }
 
 /* Takes over what a call answered and gives it as one number. */
-static int told(once__peer_t *peer, int code, once_answer_t *answer)
+static int outcome_of(once__peer_t *peer, int code, once_answer_t *answer)
 {
     forget_answer(peer);
     if (code != ONCE_OK) {
@@ -214,7 +214,7 @@ int once__peer_begin(once__peer_t *peer, const once__asked_t *asked)
         uint64_t started = now_ms();
         code = once_begin_sync(peer->once, &ask, &answer);
         note_time(t, now_ms() - started);
-        code = told(peer, code, answer);
+        code = outcome_of(peer, code, answer);
     }
     once_policy_free(policy);
     if (code == ONCE_OUTCOME_RUN) {
@@ -249,7 +249,7 @@ int once__peer_get(once__peer_t *peer, const once__asked_t *asked)
     code = record_id(peer, asked, id);
     MUST(peer->test, code, "once_record_id_of");
     code = once_record_get_sync(peer->once, id, &answer);
-    code = told(peer, code, answer);
+    code = outcome_of(peer, code, answer);
     return code < 0 ? code : ONCE_OK;
 }
 
@@ -275,7 +275,7 @@ int once__peer_complete(once__peer_t *peer, const once_response_t *response)
     int code =
         once_claim_complete_sync(give_claim(peer), response != NULL ? response : &done, &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_release(once__peer_t *peer, int status, const char *note)
@@ -283,7 +283,7 @@ int once__peer_release(once__peer_t *peer, int status, const char *note)
     once_answer_t *answer = NULL;
     int code = once_claim_release_sync(give_claim(peer), status, once__text(note), &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_release_early(once__peer_t *peer)
@@ -292,7 +292,7 @@ int once__peer_release_early(once__peer_t *peer)
     int code =
         once_claim_release_early_sync(give_claim(peer), 401, once__text("who are you"), &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_doubt(once__peer_t *peer)
@@ -300,7 +300,7 @@ int once__peer_doubt(once__peer_t *peer)
     once_answer_t *answer = NULL;
     int code = once_claim_doubt_sync(give_claim(peer), once__text("timeout"), &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_renew(once__peer_t *peer)
@@ -310,7 +310,7 @@ int once__peer_renew(once__peer_t *peer)
 
     peer->claim = give_claim(peer);
     code = once_claim_renew_sync(peer->claim, &answer);
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 void once__peer_drop(once__peer_t *peer)
@@ -342,7 +342,7 @@ int once__peer_settle(once__peer_t *peer, const char *token, const once_response
     settle.force = force;
     code = once_record_settle_sync(peer->once, &settle, &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_purge(once__peer_t *peer, const char *token, int force)
@@ -351,7 +351,7 @@ int once__peer_purge(once__peer_t *peer, const char *token, int force)
     int code =
         once_record_purge_sync(peer->once, token != NULL ? token : peer->token, force, &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 int once__peer_erase(once__peer_t *peer, const char *token)
@@ -359,7 +359,7 @@ int once__peer_erase(once__peer_t *peer, const char *token)
     once_answer_t *answer = NULL;
     int code = once_record_erase_sync(peer->once, token != NULL ? token : peer->token, &answer);
 
-    return told(peer, code, answer);
+    return outcome_of(peer, code, answer);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- looking */

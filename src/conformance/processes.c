@@ -15,10 +15,10 @@
 
 #define KEYS 24
 
-enum { TOLD_GRANTS, TOLD_EFFECTS, TOLD_TOTAL };
+enum { REPORTED_GRANTS, REPORTED_EFFECTS, REPORTED_TOTAL };
 
 typedef struct report {
-    uint64_t told[ONCE__TOLD];
+    uint64_t reported[ONCE__REPORTED];
     once_conformance_result_t result;
     char reason[ONCE__REASON_SIZE];
 } report_t;
@@ -74,7 +74,7 @@ static void run_child(once__test_t *t, once__process_t *self, unsigned number,
     while (t->peers != NULL) {
         once__peer_close(t->peers);
     }
-    memcpy(report.told, self->told, sizeof(report.told));
+    memcpy(report.reported, self->reported, sizeof(report.reported));
     report.result = t->result;
     memcpy(report.reason, t->reason, sizeof(report.reason));
     _exit(write_all(self->from, &report, sizeof(report)) == 0 ? 0 : 1);
@@ -173,7 +173,7 @@ static void end(once__test_t *t, once__process_t *process)
     if (!complete) {
         FAIL("process %d ended without a report (wait status %d)", process->pid, status);
     }
-    memcpy(process->told, report.told, sizeof(process->told));
+    memcpy(process->reported, report.reported, sizeof(process->reported));
     if (report.result != ONCE_CONFORMANCE_PASSED) {
         once__test_note(t, report.result, report.reason);
         once__test_leave();
@@ -196,7 +196,7 @@ static void write_one(once__test_t *t, once__process_t *self, unsigned number)
 
     EXPECT(ONCE_OUTCOME_RUN, once__peer_begin(a, &ask));
     EXPECT(ONCE_OUTCOME_DONE, once__peer_complete(a, &response));
-    self->told[TOLD_EFFECTS] = 1;
+    self->reported[REPORTED_EFFECTS] = 1;
 }
 
 static void shared_store(once__test_t *t)
@@ -209,7 +209,7 @@ static void shared_store(once__test_t *t)
     needs_processes(t);
     start(t, &child, 0, write_one);
     end(t, &child);
-    CHECK_EQ(1, child.told[TOLD_EFFECTS]);
+    CHECK_EQ(1, child.reported[REPORTED_EFFECTS]);
     a = once__peer_open(t, "");
     EXPECT(ONCE_OUTCOME_REPLAY, once__peer_begin(a, &ask));
     SAME_RESPONSE(&response, a);
@@ -238,14 +238,14 @@ static void work(once__test_t *t, once__process_t *self, unsigned number, const 
             EXPECT(ONCE_OUTCOME_REPLAY, outcome);
             key++;
         } else if (fate == 0) {
-            self->told[TOLD_GRANTS]++;
+            self->reported[REPORTED_GRANTS]++;
             once__peer_drop(peer);
         } else {
-            self->told[TOLD_GRANTS]++;
+            self->reported[REPORTED_GRANTS]++;
             once__test_wait(t, fate == 1 ? 70 : 0);
             outcome = once__peer_complete(peer, NULL);
-            self->told[TOLD_EFFECTS] += outcome == ONCE_OUTCOME_DONE;
-            self->told[TOLD_TOTAL] += outcome == ONCE_OUTCOME_DONE ? key + 1 : 0;
+            self->reported[REPORTED_EFFECTS] += outcome == ONCE_OUTCOME_DONE;
+            self->reported[REPORTED_TOTAL] += outcome == ONCE_OUTCOME_DONE ? key + 1 : 0;
             if (outcome != ONCE_OUTCOME_DONE) {
                 EXPECT(ONCE_OUTCOME_LOST, outcome);
             }
@@ -263,7 +263,7 @@ static void work_mortal(once__test_t *t, once__process_t *self, unsigned number)
     work(t, self, number, SHORT "recover=retry", 1);
 }
 
-static void run_race(once__test_t *t, uint64_t sums[ONCE__TOLD],
+static void run_race(once__test_t *t, uint64_t sums[ONCE__REPORTED],
                      void (*body)(once__test_t *t, once__process_t *self, unsigned number))
 {
     unsigned count = once__test_processes(t);
@@ -280,8 +280,8 @@ static void run_race(once__test_t *t, uint64_t sums[ONCE__TOLD],
     }
     for (unsigned i = 0; i < count; i++) {
         end(t, &children[i]);
-        for (unsigned n = 0; n < ONCE__TOLD; n++) {
-            sums[n] += children[i].told[n];
+        for (unsigned n = 0; n < ONCE__REPORTED; n++) {
+            sums[n] += children[i].reported[n];
         }
     }
 }
@@ -305,25 +305,25 @@ static uint64_t sum_epochs(once__test_t *t)
 
 static void one_run(once__test_t *t)
 {
-    uint64_t sums[ONCE__TOLD] = {0};
+    uint64_t sums[ONCE__REPORTED] = {0};
 
     needs_processes(t);
     run_race(t, sums, work_immortal);
-    CHECK_EQ(KEYS, sums[TOLD_GRANTS]);
-    CHECK_EQ(KEYS, sums[TOLD_EFFECTS]);
-    CHECK_EQ(sums[TOLD_GRANTS], sum_epochs(t));
+    CHECK_EQ(KEYS, sums[REPORTED_GRANTS]);
+    CHECK_EQ(KEYS, sums[REPORTED_EFFECTS]);
+    CHECK_EQ(sums[REPORTED_GRANTS], sum_epochs(t));
 }
 
 static void mortal(once__test_t *t)
 {
-    uint64_t sums[ONCE__TOLD] = {0};
+    uint64_t sums[ONCE__REPORTED] = {0};
 
     needs_processes(t);
     run_race(t, sums, work_mortal);
-    CHECK_EQ(KEYS, sums[TOLD_EFFECTS]);
-    CHECK_EQ(KEYS * (KEYS + 1) / 2, sums[TOLD_TOTAL]);
+    CHECK_EQ(KEYS, sums[REPORTED_EFFECTS]);
+    CHECK_EQ(KEYS * (KEYS + 1) / 2, sums[REPORTED_TOTAL]);
     /* More than were reported: the library releases a grant that comes after half of such a short lease. */
-    CHECK(sum_epochs(t) >= sums[TOLD_GRANTS]);
+    CHECK(sum_epochs(t) >= sums[REPORTED_GRANTS]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------- killed */
@@ -397,7 +397,7 @@ static void killed_while_writing(once__test_t *t)
     }
     let_go(t, &survivor);
     end(t, &survivor);
-    CHECK_EQ(KEYS, survivor.told[TOLD_EFFECTS]);
+    CHECK_EQ(KEYS, survivor.reported[REPORTED_EFFECTS]);
     CHECK_EQ(KEYS, sum_epochs(t));
 }
 

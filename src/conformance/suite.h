@@ -201,14 +201,14 @@ void once__test_same_response(once__test_t *t, const char *file, int line,
 void once__test_run_threads(once__test_t *t, unsigned count,
                             void (*body)(once__test_t *t, unsigned number, void *data), void *data);
 
-#define ONCE__TOLD 8
+#define ONCE__REPORTED 8
 
 /* A process of the test. It reports numbers at its end, and may be killed before. */
 typedef struct once__process {
     int pid;
     int from; /* its report; closed at its end */
     int to;   /* it waits here: see pause */
-    uint64_t told[ONCE__TOLD];
+    uint64_t reported[ONCE__REPORTED];
 } once__process_t;
 
 #endif

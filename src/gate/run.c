@@ -625,7 +625,7 @@ static int watch_signals(sigset_t *before)
 }
 
 /* A signal that comes before nginx is prepared for it ends it, too. */
-static int was_told_to_end(int status)
+static int ended_as_asked(int status)
 {
     if (WIFEXITED(status)) {
         return WEXITSTATUS(status) == 0;
@@ -653,7 +653,7 @@ static int serve(gate_run_t *run)
         turn(run);
     }
     assert_run_state(run);
-    if (run->stopping && was_told_to_end(run->status)) {
+    if (run->stopping && ended_as_asked(run->status)) {
         return ONCE__CLI_OK;
     }
     if (WIFEXITED(run->status)) {

@@ -436,7 +436,7 @@ static void found(once__relay_t *relay, int rows)
         relay->reading.empty_count = 0;
         return;
     }
-    most = relay->sharing.asleep_told || relay->options->poll_ms < AWAKE_MS
+    most = relay->sharing.asleep_known || relay->options->poll_ms < AWAKE_MS
                ? relay->options->poll_ms
                : AWAKE_MS;
     relay->reading.wait_ms = 2 * relay->reading.wait_ms < most ? 2 * relay->reading.wait_ms : most;

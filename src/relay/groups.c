@@ -187,11 +187,11 @@ static void turn_taken(once__relay_t *relay, const PGresult *result)
     }
     relay->sharing.lease_over_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms;
     relay->sharing.turn_due_ms = relay->sharing.turn_sent_ms + relay->options->lease_ms / 3;
-    if (relay->sharing.asleep_asked && !relay->sharing.asleep_told) {
+    if (relay->sharing.asleep_asked && !relay->sharing.asleep_known) {
         /* read once more: producers that emitted before did not notify us */
         relay->reading.notified = 1;
     }
-    relay->sharing.asleep_told = relay->sharing.asleep_asked;
+    relay->sharing.asleep_known = relay->sharing.asleep_asked;
     changed = apply_groups(relay, PQgetvalue(result, 0, 0));
     give_back(relay, share);
     once__service_metric_set(relay->report.relays, strtol(PQgetvalue(result, 0, 1), NULL, 10));
@@ -361,7 +361,7 @@ void once__relay_groups_turn(once__relay_t *relay)
             send_end(relay);
         }
     } else if (relay->now_ms >= relay->sharing.turn_due_ms ||
-               relay->sharing.asleep != relay->sharing.asleep_told || can_give(relay)) {
+               relay->sharing.asleep != relay->sharing.asleep_known || can_give(relay)) {
         send_turn(relay);
     }
 }

@@ -214,7 +214,7 @@ typedef struct once__relay_sharing {
     uint64_t lease_over_ms; /* by our own clock */
     uint64_t turn_sent_ms, turn_due_ms;
     int asleep, asleep_asked,
-        asleep_told; /* producers notify us: wanted, in the turn in flight, known to the database */
+        asleep_known; /* producers notify us: wanted, in the turn in flight, known to the database */
 } once__relay_sharing_t;
 
 typedef struct once__relay_lag {

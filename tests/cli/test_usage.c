@@ -127,6 +127,7 @@ static const mistake_t mistakes[] = {
     {{"stats"}, "missing store"},
     {{"stats", "abc"}, "\"abc\" is not a store URL"},
     {{"stats", "data"}, "did you mean local:data?"},
+    {{"stats", "memory"}, "did you mean memory:?"},
     {{"stats", "nowhere:"}, "cannot open the store"},
     {{"keys", "list", "memory:", "--older", "1y"}, "needs a duration such as"},
     {{"keys", "list", "memory:", "--state", "done"}, "--state needs a list of pending"},

@@ -25,7 +25,7 @@ const upsert = `INSERT INTO accounts AS a (id, spent) VALUES ($1, $2)
 const insert = `INSERT INTO payments (idempotency_key, order_id, account, amount) VALUES (btrim($1, '"'), $2, $3, $4) RETURNING id`
 
 // The business. What it decides is recorded, whether money moved or not.
-func pay(tx *sql.Tx, claim, key string, asked payment) (status int, told answer, err error) {
+func pay(tx *sql.Tx, claim, key string, asked payment) (status int, result answer, err error) {
 	var id int64
 	var first bool // the account's row was inserted just now, and by us (xmax = 0)
 	// Still ours? And one at a time for this order: a second click may well come with a key of its own.
@@ -51,9 +51,9 @@ func transaction(db *sql.DB, claim, key string, asked payment) (status int, body
 		return
 	}
 	defer tx.Rollback() // after COMMIT it does nothing
-	status, told, err := pay(tx, claim, key, asked)
+	status, result, err := pay(tx, claim, key, asked)
 	if err == nil {
-		body, _ = json.Marshal(told)
+		body, _ = json.Marshal(result)
 		_, err = tx.Exec(`SELECT once.complete($1, $2, '{"Content-Type": "application/json"}', $3)`, claim, status, string(body))
 	}
 	if err == nil {

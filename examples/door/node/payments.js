@@ -35,8 +35,8 @@ async function transaction(claim, key, asked) {
   let broken;
   try {
     await db.query('BEGIN');
-    const [status, told] = await pay(db, claim, key, asked);
-    const body = JSON.stringify(told);
+    const [status, result] = await pay(db, claim, key, asked);
+    const body = JSON.stringify(result);
     await db.query('SELECT once.complete($1, $2, $3, $4)', [claim, status, HEADERS, body]);
     await db.query('COMMIT');
     return [status, body];
