@@ -14,6 +14,10 @@ class Stop:
         self.reached, self.decided = threading.Event(), threading.Event()
         self.forward = True
 
+    def is_in(self, data):
+        """Some drivers write COMMIT in small letters."""
+        return self.text in data or self.text.lower() in data
+
     def wait(self):
         if not self.reached.wait(PATIENCE * 2):
             raise Timeout(f"no message with {self.text!r} came by")
@@ -91,13 +95,18 @@ class Wire:
         with self.lock:
             if not back:
                 self.said.append(data)
-            found = next((stop for stop in self.stops if stop.back == back and stop.text in data), None)
+            found = next((stop for stop in self.stops if stop.back == back and stop.is_in(data)), None)
             if not found:
                 return True
             self.stops.remove(found)
         found.reached.set()
         found.decided.wait(PATIENCE * 4)
         return found.forward
+
+    def divert(self, target):
+        """To another target, also what is in the pool of a program."""
+        self.target = target
+        self.cut()
 
     def cut(self):
         """All connections that there are."""

@@ -94,18 +94,19 @@ def test_lost_connection(stack):
 
 def test_no_database(direct_stack):
     stack = direct_stack
-    stack.wire.target = SOCKET + ".nowhere"
+    stack.wire.divert(SOCKET + ".nowhere")
     try:
         answer = stack.post()
         assert problem(answer, 503, "store-unavailable")["retryable"] is True and answer.headers.get("Retry-After") == "1"
     finally:
-        stack.wire.target = SOCKET
+        stack.wire.divert(SOCKET)
     stack.check_once(stack.post())
 
 
 def test_serializable_conflicts(stack):
     """Different keys for the same order at the same time: each conflict is repeated, nobody is refused."""
     stack.database.rows("ALTER ROLE shop SET default_transaction_isolation = 'serializable'")
+    stack.wire.cut()
     try:
         keys = [f"{stack.key}-{number}" for number in range(3)]
         stop = stack.wire.stop_at(b"INSERT INTO payments")
@@ -116,6 +117,7 @@ def test_serializable_conflicts(stack):
         answers = [first, slow(), stack.post(key=keys[2])]
     finally:
         stack.database.rows("ALTER ROLE shop RESET default_transaction_isolation")
+        stack.wire.cut()
     assert [answer.status for answer in answers] == [201] * 3, [answer.body for answer in answers]
     assert sorted(answer.json()["number"] for answer in answers) == [1, 2, 3]
     assert b"".join(stack.wire.said).count(stack.begins) >= 4  # one of them twice
@@ -123,14 +125,14 @@ def test_serializable_conflicts(stack):
 
 def test_pgbouncer(stack):
     """In transaction mode: no session state."""
-    stack.wire.target = POOL
+    stack.wire.divert(POOL)
     try:
         answers = all_at_once([lambda n=n: stack.post(key=f"{stack.key}-{n}") for n in range(4)])
         assert [answer.status for answer in answers] == [201] * 4, ([answer.body for answer in answers], stack.backend.lines[-20:])
         assert stack.post(key=f"{stack.key}-0").body == answers[0].body
         assert stack.database.payments(stack.order) == 4
     finally:
-        stack.wire.target = SOCKET
+        stack.wire.divert(SOCKET)
 
 
 def test_accept(stack):
