@@ -1,0 +1,3 @@
+module once
+
+go 1.19
