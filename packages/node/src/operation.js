@@ -1,0 +1,267 @@
+// One operation: claimed, run and recorded in one transaction, and repeated when the transaction could not be.
+'use strict';
+const { AsyncLocalStorage } = require('node:async_hooks');
+const { randomUUID } = require('node:crypto');
+const { setTimeout: sleep } = require('node:timers/promises');
+const { Answered, Response, problem, replay, toBytes, toJson } = require('./message');
+const { CONFLICTS, bound, sqlstate, transportOf } = require('./transport');
+
+const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'hold', transaction: {},
+  log: (text) => console.warn(`once: ${text}`) };
+const FAILED_TRANSACTION = '25P02';
+const running = new AsyncLocalStorage();
+const unavailable = (cause) => problem('store-unavailable', { retryAfter: 1, cause });
+
+/** For a handler to throw when nothing was done: the key is free. */
+class NothingDone extends Error {
+  constructor(message = 'nothing was done; send the same request again') {
+    super(message);
+    this.status = this.statusCode = 503;
+  }
+}
+
+/** One request, over all attempts at it. */
+class Ticket {
+  constructor(request, options) {
+    this.request = request;
+    this.options = { ...DEFAULTS, ...options };
+    this.claimId = randomUUID();
+    this.claim = undefined;
+    this.attempt = 0;
+  }
+
+  /** What can be wrong with the request is found before anything is begun. */
+  async check() {
+    this.gatesClaim = this.request.claim;
+    this.claim ??= this.gatesClaim;
+    if (this.gatesClaim) return;
+    this.key = this.request.key;
+    this.scopeText = await this.scope();
+  }
+
+  async scope() {
+    const { scope } = this.options;
+    const found = typeof scope === 'function' ? await scope(this.request.native ?? this.request) : scope;
+    if (!found) throw problem('scope-missing');
+    return String(found);
+  }
+}
+
+/** What any transaction may call, with a request or without one. */
+class Bound {
+  constructor(transport) {
+    this.transport = transport;
+    this.claim = undefined;
+  }
+
+  get connection() {
+    return this.transport.connection;
+  }
+
+  /** Writes an event that `once relay` publishes if and only if the transaction commits. Returns its id. */
+  async emit(topic, key, type, payload, headers = {}) {
+    const values = [topic, key ?? null, type, toBytes(payload), toJson(headers), this.claim ?? null];
+    return (await this.transport.call('emit', ...values)).value;
+  }
+
+  /** Whether the message is new to the subscriber: if so, handle it in this transaction. */
+  async accept(subscriber, messageId) {
+    return (await this.transport.call('accept', subscriber, messageId)).value;
+  }
+
+  /** One transaction at a time for an account, an order, and so on. */
+  async lock(naturalKey) {
+    await this.transport.call('lock', naturalKey);
+  }
+}
+
+class Operation extends Bound {
+  constructor(transport, ticket) {
+    super(transport);
+    this.ticket = ticket;
+    this.request = ticket.request;
+    this.error = undefined; // what the handler threw; its statements are rolled back
+    this.hasCheckpoint = false;
+  }
+
+  /** A key to send to a third party: the same in every attempt, another one for every operation and step. */
+  async derive(step) {
+    return (await this.transport.call('derive', this.claim, step)).value;
+  }
+
+  /** Commits what was done so far as the step `name`: a later attempt begins behind it. The next transaction begins without a
+   * lock on the record: while a third party is asked, this attempt can be overtaken, and is refused then. */
+  async checkpoint(name, state = null) {
+    if (!this.transport.owns) throw new Error('a checkpoint commits: it needs a transaction of its own, not one that it has joined');
+    await this.transport.call('checkpoint', this.claim, name, toJson(state));
+    await this.transport.call('renew', this.claim);
+    await this.transport.commit();
+    this.hasCheckpoint = true;
+    await this.transport.begin();
+  }
+
+  /** The last checkpoint and its state; undefined: begin at the beginning. */
+  async resume() {
+    const row = await this.transport.call('resume', this.claim);
+    return row && { name: row.name, state: JSON.parse(row.state ?? 'null') };
+  }
+
+  // ------------------------------------------------------------------------------------ for what is around the handler
+
+  /** The transaction begins, and this request holds the key. Throws Answered if there is nothing to run. */
+  async start() {
+    const { ticket, transport } = this;
+    await ticket.check();
+    await transport.begin().catch((error) => {
+      if (!transport.owns || transport.isLost(error) || error instanceof TypeError) throw error;
+      ticket.options.log(`no database: ${error.message}`);
+      throw unavailable(error);
+    });
+    if (ticket.attempt > 1 && ticket.claim) { // the reply to its COMMIT may have been lost
+      await this.answerRecorded(ticket.claim);
+    }
+    await this.take();
+  }
+
+  async answerRecorded(claim) {
+    const row = await this.transport.call('recorded', claim);
+    if (row) throw this.replay(row, false);
+  }
+
+  replay({ status, headers, body, stored }, marked) {
+    if (['plain', 'omitted', 'erased'].includes(stored)) return replay(status, JSON.parse(headers ?? '[]'), body, stored, marked);
+    return problem('store-unavailable', { detail: `the response is stored in a form that only a gateway reads: ${stored}` });
+  }
+
+  async take() {
+    const { ticket } = this;
+    this.claim = ticket.claim = await (ticket.gatesClaim ? this.renew(ticket.gatesClaim) : this.ask());
+  }
+
+  async renew(claim) {
+    try {
+      await this.transport.call('renew', claim);
+    } catch (error) {
+      const state = sqlstate(error);
+      if (state === 'ON002') { // delivered twice
+        await this.transport.rollback();
+        await this.transport.begin();
+        await this.answerRecorded(claim);
+      } // ON001: taken over; the gate answers with what the record says
+      throw state === 'ON001' ? unavailable(error) : error;
+    }
+    return claim;
+  }
+
+  async ask() {
+    const { request, options, key, scopeText, claimId } = this.ticket;
+    const row = await this.transport.call('claim', scopeText, key, request.method, request.target, request.body,
+      options.lease, options.ttl, options.wait, claimId);
+    if (row.outcome === 'run' || row.outcome === 'mine') return row.claim;
+    if (row.outcome === 'replay') throw this.replay(row, true);
+    if (row.outcome === 'mismatch') throw problem('key-reused');
+    if (row.outcome === 'unknown') throw problem('outcome-unknown');
+    throw problem('in-flight', { retryAfter: row.retry_after || 1 });
+  }
+
+  /** The handler threw: what it did is undone. The answer that the framework makes of it may still be recorded. */
+  async fail(error) {
+    this.error = error;
+    await this.transport.rollback();
+  }
+
+  /** Records the response with the effects of the handler. Returns what the client gets; what did not work is thrown. */
+  async finish(response) {
+    if (!response.isFinal) {
+      await this.abandon();
+      return response;
+    }
+    if (!this.error) {
+      try {
+        return await this.complete(response);
+      } catch (error) {
+        if (sqlstate(error) !== FAILED_TRANSACTION) throw error; // that one had no effects any more
+        await this.transport.rollback();
+      }
+    }
+    await this.transport.begin();
+    await this.take();
+    return this.complete(response);
+  }
+
+  async complete(response) {
+    await this.transport.call('complete', this.claim, response.status, toJson(response.recordedHeaders), response.body);
+    await this.transport.commit();
+    return response;
+  }
+
+  /** Rolled back. Checkpoints have committed the claim: the next request need not wait for its lease. */
+  async abandon() {
+    await this.transport.rollback();
+    if (this.hasCheckpoint && !this.ticket.gatesClaim && !this.transport.lost) {
+      await this.transport.begin();
+      await this.transport.call('release', this.claim);
+      await this.transport.commit();
+      this.hasCheckpoint = false;
+    }
+  }
+
+  /** A conflict with another transaction, or a connection that was lost: the same again may work. */
+  isRepeatable(error) {
+    const state = sqlstate(error);
+    return Boolean(this.transport.owns) && (CONFLICTS.has(state) || state.startsWith('08') || this.transport.isLost(error));
+  }
+
+  close() {
+    return this.transport.close();
+  }
+}
+
+/** Attributes of the span that is active, where the application has OpenTelemetry. */
+function observe(ticket, outcome) {
+  try {
+    require('@opentelemetry/api').trace.getActiveSpan()?.setAttributes({ 'once.outcome': outcome, 'once.attempts': ticket.attempt });
+  } catch { /* it has not */ }
+}
+
+/** Runs `produce` until its response is recorded. Returns the response that the client gets. */
+async function run(database, request, options, produce) {
+  const ticket = new Ticket(request, options);
+  let settled; // made of an error, without effects: all that is left is to record it
+  for (;;) {
+    ticket.attempt++;
+    const op = database.operation?.(ticket) ?? new Operation(transportOf(database, ticket.options.transaction), ticket);
+    try {
+      await op.start();
+      const response = settled ?? Response.of(await running.run(op, produce, op));
+      settled = op.error && response;
+      const sent = await op.finish(response);
+      observe(ticket, 'run');
+      return sent;
+    } catch (error) {
+      await op.abandon().catch((other) => ticket.options.log(`cannot release: ${other.message}`));
+      const end = op.isRepeatable(error) && ticket.attempt >= ticket.options.attempts ? unavailable(error) : error;
+      if (end instanceof Answered) {
+        observe(ticket, end.outcome);
+        return end.response;
+      }
+      if (!op.isRepeatable(error)) throw error;
+      ticket.options.log(`attempt ${ticket.attempt} of ${ticket.options.attempts}: ${sqlstate(error)} ${error.message}`);
+    } finally {
+      await op.close();
+    }
+    await sleep(Math.random() * 20 * 2 ** Math.min(ticket.attempt, 6));
+  }
+}
+
+/** The operation of the handler that is running. */
+function current() {
+  const found = running.getStore();
+  if (!found) throw new Error('no operation: the handler is not wrapped by once.idempotent');
+  return found;
+}
+
+/** For a transaction without a request, such as that of a consumer: `once.bind(client).accept('billing', eventId)`. */
+const bind = (connection) => new Bound(bound(connection));
+
+module.exports = { Bound, NothingDone, bind, current, run, running, unavailable };

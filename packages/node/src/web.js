@@ -1,0 +1,170 @@
+// `once.idempotent` for the handlers of Express and Fastify: the response is caught where Node would send it.
+'use strict';
+const { Transform, pipeline } = require('node:stream');
+const { Request, Response } = require('./message');
+const { run } = require('./operation');
+
+const BODY_LIMIT = 16 << 20;
+
+/** Holds back what is written to a response of Node, until it is recorded. `headers` are what it has before the handler. */
+class Capture {
+  constructor(raw, headers = raw.getHeaders()) {
+    this.raw = raw;
+    this.headers = headers;
+    this.status = raw.statusCode;
+    this.message = raw.statusMessage;
+    this.original = { writeHead: raw.writeHead, write: raw.write, end: raw.end, flushHeaders: raw.flushHeaders };
+  }
+
+  /** Everything as before the handler. Gives the response that comes next. */
+  begin() {
+    this.reset();
+    return new Promise((resolve) => this.listen(resolve));
+  }
+
+  reset() {
+    const { raw, status, message } = this;
+    for (const name of raw.getHeaderNames()) raw.removeHeader(name);
+    for (const [name, value] of Object.entries(this.headers)) raw.setHeader(name, value);
+    Object.assign(raw, { statusCode: status, statusMessage: message });
+  }
+
+  listen(resolve) {
+    const { raw } = this, parts = [];
+    const add = (chunk, encoding, done) => {
+      if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
+      if (typeof chunk === 'function') [chunk, done] = [undefined, chunk];
+      if (chunk !== undefined && chunk !== null) parts.push(Buffer.from(chunk, encoding ?? undefined));
+      if (done) process.nextTick(done);
+    };
+    raw.writeHead = (status, message, headers = message) => {
+      raw.statusCode = status;
+      const fields = Array.isArray(headers) ? headers.flat().flatMap((_, at, all) => (at % 2 ? [] : [[all[at], all[at + 1]]]))
+        : Object.entries(typeof headers === 'object' ? headers ?? {} : {});
+      for (const [name, value] of fields) if (value !== undefined) raw.setHeader(name, value);
+      return raw;
+    };
+    raw.flushHeaders = () => {};
+    raw.write = (...args) => {
+      add(...args);
+      return true;
+    };
+    raw.end = (...args) => {
+      add(...args);
+      const headers = Object.entries(raw.getHeaders()).flatMap(([name, value]) => [value].flat().map((one) => [name, String(one)]));
+      this.caught = new Response(raw.statusCode, headers, Buffer.concat(parts));
+      resolve(this.caught);
+      return raw;
+    };
+  }
+
+  /** Gives the response of Node back as it was before the handler. */
+  release() {
+    Object.assign(this.raw, this.original);
+    this.reset();
+  }
+
+  /** A response that was not caught here goes out with what others have set: for CORS, say. */
+  send(response) {
+    const { raw } = this, { status, headers, body } = response;
+    this.release();
+    raw.statusCode = status;
+    for (const name of response === this.caught ? raw.getHeaderNames() : headers.map(([name]) => name)) raw.removeHeader(name);
+    for (const [name, value] of headers) raw.appendHeader(name, value);
+    if (status !== 204 && status !== 304) raw.setHeader('Content-Length', body.length);
+    raw.end(body);
+  }
+}
+
+/** For express.json({ verify: once.rawBody }), and any other parser of Express: keeps the bytes of which the body was made. */
+function rawBody(request, response, bytes) {
+  request.rawBody = bytes;
+}
+
+/** A plugin for Fastify, which does the same. */
+async function fastify(app) {
+  app.decorateRequest('rawBody', null);
+  app.addHook('preParsing', async (request, reply, payload) => {
+    if (!request.headers['idempotency-key'] || request.headers['once-claim']) return payload;
+    const parts = [];
+    const tee = new Transform({
+      transform: (part, encoding, done) => done(null, parts.push(part) && part),
+      flush: (done) => done(null, void (request.rawBody = Buffer.concat(parts))),
+    });
+    return pipeline(payload, tee, () => {});
+  });
+}
+Object.assign(fastify, { [Symbol.for('skip-override')]: true }); // for all routes, not only those of the plugin
+
+/** The bytes of the body: what a parser has kept, or what nobody has read so far. */
+async function bytesOf(native, raw) {
+  if (native.rawBody) return native.rawBody;
+  if (!raw.headers['transfer-encoding'] && !Number(raw.headers['content-length'])) return Buffer.alloc(0);
+  if (raw.readableDidRead || native.raw) {
+    throw new Error('once needs the bytes of the body, and they are gone: app.use(express.json({ verify: once.rawBody })), ' +
+      'app.register(once.fastify), or NestFactory.create(AppModule, { rawBody: true })');
+  }
+  const parts = [];
+  let size = 0;
+  for await (const part of raw) {
+    size += part.length;
+    if (size > BODY_LIMIT) throw Object.assign(new Error('the body is too large'), { status: 413 });
+    parts.push(part);
+  }
+  native.rawBody = Buffer.concat(parts);
+  if (/^application\/(.*\+)?json\b/.test(raw.headers['content-type'] ?? '')) {
+    try {
+      native.body = JSON.parse(native.rawBody.toString());
+    } catch (error) {
+      throw Object.assign(error, { status: 400 });
+    }
+  }
+  return native.rawBody;
+}
+
+async function requestOf(native) {
+  const raw = native.raw ?? native;
+  const { 'idempotency-key': key, 'once-claim': claim } = raw.headers;
+  const body = key && !claim ? await bytesOf(native, raw) : Buffer.alloc(0); // what has no key is refused
+  return Request.of(raw, native.originalUrl ?? raw.url, body, native);
+}
+
+/** Wraps handlers: with one Idempotency-Key they take effect once, and their response is recorded in their own transaction, which
+ * `once.current().connection` is in. */
+function idempotent(database, options) {
+  return (handler) => /** @type {any} */ (function guarded(request, response, next) {
+    const reply = response.raw && response; // Fastify's
+    const headers = response.getHeaders(), capture = new Capture(reply?.raw ?? response, headers);
+    const pass = (error) => (reply ? reply.send(error) : next(error)); // to what the framework has for errors
+
+    const produce = async (op) => {
+      const ended = capture.begin();
+      let failed;
+      const thrown = new Promise((resolve, reject) => { failed = (error) => (error ? reject(error) : next()); });
+      if (reply) {
+        for (const name of Object.keys(reply.getHeaders())) reply.removeHeader(name);
+        reply.headers(headers).then = undefined; // `return reply` would wait until it is sent, which is when this is done
+      }
+      try {
+        const result = await Promise.race([thrown, handler.call(this, request, response, failed)]);
+        if (reply && result !== undefined && result !== reply) reply.send(result);
+        return await Promise.race([thrown, ended]);
+      } catch (error) {
+        if (op.isRepeatable(error)) throw error;
+        await op.fail(error);
+        const answered = capture.begin();
+        pass(error);
+        return await answered;
+      } finally {
+        if (reply) delete reply.then;
+      }
+    };
+
+    requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => capture.send(sent), (error) => {
+      capture.release();
+      pass(error);
+    });
+  });
+}
+
+module.exports = { Capture, fastify, idempotent, rawBody, requestOf };
