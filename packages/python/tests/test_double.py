@@ -152,3 +152,15 @@ def test_outside_of_a_handler():
         once.current()
     with pytest.raises(RuntimeError, match="ASGIMiddleware"):
         once.idempotent(Memory(), scope="t")(lambda: None)()
+
+
+def test_trace():
+    """Where the application has a span, it is told what the key came to."""
+    from opentelemetry.sdk.trace import TracerProvider
+    spans, tracer = [], TracerProvider().get_tracer("test")
+    client, _ = make(Memory())
+    for body in ({}, {}, {"n": 2}):
+        with tracer.start_as_current_span("request") as span:
+            client.post("/orders", json=body, headers=HEADERS)
+        spans.append(dict(span.attributes))
+    assert spans == [{"once.outcome": "run", "once.attempt": 1}, {"once.outcome": "replay"}, {"once.outcome": "mismatch"}]

@@ -5,7 +5,10 @@ import re
 import socket
 import urllib.request
 
+import once
+
 DATABASE = os.environ["DATABASE"]
+STORE = os.environ.get("ONCE_SERVE")
 PORT = int(os.environ.get("PORT", "0"))
 BYTES = bytes(range(256)) * 2
 
@@ -19,12 +22,25 @@ class Answer:
         self.status, self.value, self.body, self.kind, self.headers = status, value, body, kind, dict(headers)
 
 
+def guard(connect=None, scope="tenant-7"):
+    """In its own transaction, or in any store."""
+    if not STORE:
+        return once.idempotent(connect, scope=scope) if connect else once.idempotent(scope=scope)
+    return once.idempotent(once.Store(STORE, os.environ.get("ONCE_TOKEN")), scope=scope, lease=float(os.environ["LEASE"]))
+
+
 def pay(asked):
     """Yields statements and gets their rows; yields events; returns an Answer."""
     order, note, then = asked["order"], asked.get("note"), asked.get("then")
+    if STORE and then == "refuse":
+        raise Refused()
+    if STORE and then == "release":
+        raise once.Release()
+    if STORE and then == "later":
+        return Answer(429, {"error": "later"})
     number = (yield "SELECT count(*) + 1 FROM payments WHERE order_id = $1", (order,))[0]
     payment = (yield "INSERT INTO payments (order_id, number, note) VALUES ($1, $2, $3) RETURNING id", (order, number, note))[0]
-    event = yield "emit", ("payments", order, "paid", {"order": order, "note": note})
+    event = None if STORE else (yield "emit", ("payments", order, "paid", {"order": order, "note": note}))
     if then == "raise":
         raise RuntimeError("as asked")
     if then == "refuse":
@@ -48,6 +64,10 @@ def transfer(provider, key, order):
 def pay_out(asked):
     """Three steps, one of which is a provider's."""
     order = asked["order"]
+    if STORE:
+        state = {"id": transfer(asked["provider"], (yield "derive", ("transfer",)), order)}
+        yield "INSERT INTO payments (order_id, number, note) VALUES ($1, 0, $2) RETURNING id", (order, state["id"])
+        return Answer(201, {"transfer": state["id"]})
     done, state = yield "resume", ()
     key = yield "derive", ("transfer",)
     if done is None:

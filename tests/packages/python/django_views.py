@@ -14,10 +14,10 @@ import once
 where = urlsplit(business.DATABASE)
 settings.configure(LOGGING_CONFIG=None, ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="of a test", DATABASES={"default": {
     "ENGINE": "django.db.backends.postgresql", "HOST": where.hostname, "PORT": where.port, "USER": where.username,
-    "NAME": "postgres", "ATOMIC_REQUESTS": True, "DISABLE_SERVER_SIDE_CURSORS": True}})
+    "NAME": "postgres", "ATOMIC_REQUESTS": not business.STORE, "DISABLE_SERVER_SIDE_CURSORS": True}})
 django.setup()
 from django.db import connection  # noqa: E402
-idempotent = once.idempotent(scope="tenant-7")
+idempotent = business.guard()
 
 
 def run(plan):

@@ -11,12 +11,12 @@ import once
 
 
 def connect():
-    return psycopg.AsyncConnection.connect(business.DATABASE, prepare_threshold=None)
+    return psycopg.AsyncConnection.connect(business.DATABASE, prepare_threshold=None, autocommit=bool(business.STORE))
 
 
 app = FastAPI()
 app.add_middleware(once.ASGIMiddleware)
-idempotent = once.idempotent(connect, scope="tenant-7")
+idempotent = business.guard(connect)
 
 
 class Payment(BaseModel):
@@ -30,7 +30,10 @@ async def run(plan):
     op = once.current_async()
 
     async def execute(text, values):
-        return await (await op.connection.execute(business.percent(text), values)).fetchone()
+        if op.connection:
+            return await (await op.connection.execute(business.percent(text), values)).fetchone()
+        async with await connect() as connection:  # any store: a transaction of its own
+            return await (await connection.execute(business.percent(text), values)).fetchone()
 
     return await business.run_async(plan, op, execute)
 

@@ -14,13 +14,19 @@ engine = create_engine(business.DATABASE.replace("postgres://", "postgresql+psyc
 Session = sessionmaker(engine)
 app = FastAPI()
 app.add_middleware(once.ASGIMiddleware)
-idempotent = once.idempotent(Session, scope=lambda request: "tenant-7")
+idempotent = business.guard(Session, lambda request: "tenant-7")
 
 
 def run(plan):
     op = once.current()
-    return business.run(plan, op, lambda text, values: op.connection.connection().exec_driver_sql(business.percent(text),
-                                                                                                  values).fetchone())
+
+    def execute(text, values):
+        if op.connection:
+            return op.connection.connection().exec_driver_sql(business.percent(text), values).fetchone()
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:  # any store
+            return connection.exec_driver_sql(business.percent(text), values).fetchone()
+
+    return business.run(plan, op, execute)
 
 
 async def asked_of(request: Request):

@@ -19,14 +19,16 @@ else:
         return psycopg2.connect(business.DATABASE)
 
 app = Flask(__name__)
-idempotent = once.idempotent(connect, scope="tenant-7")
+idempotent = business.guard(connect)
 
 
 def run(plan):
     op = once.current()
 
     def execute(text, values):
-        with op.connection.cursor() as cursor:
+        connection = op.connection or connect()
+        connection.autocommit = connection.autocommit or bool(business.STORE)  # any store: a transaction of its own
+        with connection.cursor() as cursor:
             cursor.execute(business.percent(text), values)
             return cursor.fetchone()
 

@@ -22,10 +22,10 @@ def connect():
 if os.environ.get("DRIVER") == "sqlalchemy":
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool, connect_args={
         "prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: f"once_{uuid.uuid4().hex}"})
-    idempotent = once.idempotent(async_sessionmaker(engine), scope="tenant-7")
+    idempotent = business.guard(async_sessionmaker(engine))
 else:
     engine = None
-    idempotent = once.idempotent(connect, scope="tenant-7")
+    idempotent = business.guard(connect)
 
 
 async def run(plan):
@@ -34,7 +34,13 @@ async def run(plan):
     async def execute(text, values):
         if engine:
             return (await (await op.connection.connection()).exec_driver_sql(text, values)).fetchone()
-        return await op.connection.fetchrow(text, *values)
+        if op.connection:
+            return await op.connection.fetchrow(text, *values)
+        connection = await connect()  # any store: a transaction of its own
+        try:
+            return (await connection.fetch(text, *values))[0]
+        finally:
+            await connection.close()
 
     return await business.run_async(plan, op, execute)
 

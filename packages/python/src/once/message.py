@@ -35,6 +35,22 @@ PROBLEMS = {  # the same as the gateway's: nginx/ngx_http_once_problem.c
     "store-unavailable": (503, True, "api_error", "Idempotency records are not available",
                           "Send the same request with the same key again later."),
 }
+# What is wrong with a header, by the first pattern that matches; then with the key in it. Rules and texts are lib/core/key.c's.
+QUOTED = r'"(?:[^"\\]|\\["\\])*'
+WRONG_HEADER = (
+    (QUOTED + r'\\(?!["\\])', 'the key has a backslash that escapes nothing; inside quotes only \\" and \\\\ are escapes'),
+    (QUOTED + r"\Z", "the key's closing quote is missing; add it"),
+    (QUOTED + r'"[ \t]*,', "the key header has several keys, separated by commas; send exactly one"),
+    (QUOTED + r'"[ \t]*;', "the key has parameters after its closing quote; send the key alone"),
+    (QUOTED + r'".', 'there is text after the key\'s closing quote; write a quote inside a key as \\"'),
+    (r'(?!").*,', "the key has a comma, as if several were joined; send exactly one, in double quotes if the comma belongs to it"),
+)
+WRONG_KEY = (
+    (r"\Z", "the key is empty; send 1 to 255 characters"),
+    (r".*[^\x00-\x7f]", "the key has a byte that is not ASCII; use visible ASCII characters only"),
+    (r".*[\x00-\x1f\x7f]", "the key has a control character; use visible ASCII characters only"),
+    (r".{256}", "the key is longer than 255 bytes; send a shorter one"),
+)
 
 
 def plain(value: object) -> object:
@@ -90,24 +106,6 @@ class Response:
         length = [] if self.status in (204, 304) else [(b"Content-Length", str(len(self.body)).encode("ascii"))]
         return fields + length
 
-    def flask(self) -> Any:
-        from flask import Response as Flask
-        return Flask(self.body, self.status, [(name, value.encode().decode("latin-1")) for name, value in self.headers])
-
-    def django(self) -> Any:
-        from django.http import HttpResponse
-        made = HttpResponse(self.body, status=self.status)
-        del made["Content-Type"]
-        for name, value in self.headers:
-            made[name] = value
-        return made
-
-    def starlette(self) -> Any:
-        from starlette.responses import Response as Starlette
-        made = Starlette(self.body, self.status)
-        made.raw_headers = [(name.lower(), value) for name, value in self.sent_headers]
-        return made
-
 
 class Answered(Exception):
     """There is nothing to run: `response` is what the client gets (a replay, or an error of the contract)."""
@@ -115,6 +113,14 @@ class Answered(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__(f"answered with {response.status}")
         self.response = response
+
+
+class Release(Answered):
+    """A handler raises it when nothing was done: the key is free, and the client gets `response`, by default a 503."""
+
+    def __init__(self, response: Optional[Response] = None) -> None:
+        told = {"error": "nothing was done; send the same request again later"}
+        super().__init__(response or Response.json(told, 503, [("Retry-After", "1")]))
 
 
 def problem(name: str, detail: str = "", retry_after: Optional[float] = None) -> Answered:
@@ -128,49 +134,18 @@ def problem(name: str, detail: str = "", retry_after: Optional[float] = None) ->
     return Answered(Response(status, headers, to_json(body)))
 
 
-def unquote(value: str) -> str:
-    key, at = "", 1
-    while at < len(value) and value[at] != '"':
-        if value[at] == "\\":
-            at += 1
-            if value[at:at + 1] not in ('"', "\\") or at == len(value):
-                raise problem("key-invalid", 'the key has a backslash that escapes nothing; inside quotes only \\" and \\\\ are '
-                                             "escapes")
-        key, at = key + value[at], at + 1
-    rest = value[at + 1:].strip(" \t")
-    if at >= len(value):
-        raise problem("key-invalid", "the key's closing quote is missing; add it")
-    if rest[:1] == ",":
-        raise problem("key-invalid", "the key header has several keys, separated by commas; send exactly one")
-    if rest[:1] == ";":
-        raise problem("key-invalid", "the key has parameters after its closing quote; send the key alone")
-    if rest:
-        raise problem("key-invalid", 'there is text after the key\'s closing quote; write a quote inside a key as \\"')
-    return key
-
-
 def parse_key(values: List[str]) -> str:
-    """The key of a request, from all its Idempotency-Key headers: `"k"` and `k` are the same. The rules are lib/core/key.c's."""
+    """The key of a request, from all its Idempotency-Key headers: `"k"` and `k` are the same."""
     if not values:
         raise problem("key-missing")
     if len(values) > 1:
         raise problem("key-invalid", f"the key header was sent {len(values)} times; send it once")
-    value = values[0].strip(" \t")
-    if value[:1] == '"':
-        key = unquote(value)
-    elif "," in value:
-        raise problem("key-invalid", "the key has a comma, as if several were joined; send exactly one, in double quotes if the "
-                                     "comma belongs to it")
-    else:
-        key = value
-    if not key:
-        raise problem("key-invalid", "the key is empty; send 1 to 255 characters")
-    if any(ord(char) >= 0x80 for char in key):
-        raise problem("key-invalid", "the key has a byte that is not ASCII; use visible ASCII characters only")
-    if any(ord(char) < 0x20 or ord(char) == 0x7f for char in key):
-        raise problem("key-invalid", "the key has a control character; use visible ASCII characters only")
-    if len(key) > 255:
-        raise problem("key-invalid", "the key is longer than 255 bytes; send a shorter one")
+    header = values[0].strip(" \t")
+    key = re.sub(r"\\(.)", r"\1", header[1:-1]) if header[:1] == '"' else header
+    for text, rules in ((header, WRONG_HEADER), (key, WRONG_KEY)):
+        for pattern, detail in rules:
+            if re.match(pattern, text, re.DOTALL):
+                raise problem("key-invalid", detail)
     return key
 
 
@@ -179,8 +154,7 @@ class Request:
 
     def __init__(self, method: str, target: str, headers: Iterable[Tuple[str, str]] = (), body: bytes = b"",
                  native: Any = None) -> None:
-        self.method, self.target, self.body, self.native = method, target, body, native
-        self.headers = list(headers)
+        self.method, self.target, self.headers, self.body, self.native = method, target, list(headers), body, native
 
     def all(self, name: str) -> List[str]:
         return [value for field, value in self.headers if field.lower() == name.lower()]

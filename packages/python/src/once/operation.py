@@ -1,45 +1,34 @@
-"""One operation: claimed, run and recorded in one transaction, and repeated when the transaction could not be."""
+"""One operation: claimed, run and recorded, and repeated when its transaction could not be committed."""
 from __future__ import annotations
 
 import json
 import logging
 import random
+import sys
 import uuid
 from contextvars import ContextVar
-from typing import Any, Awaitable, Callable, Dict, Iterable, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, Dict, Iterable, Optional, Tuple, TypeVar, Union
 
-from .message import Answered, Request, Response, problem, to_bytes, to_json
+from .message import Answered, Release, Request, Response, problem, to_bytes, to_json
 from .transport import CONFLICTS, Row, Source, Transport, drive, is_drivers, of, sqlstate
 
+if TYPE_CHECKING:
+    from typing import Concatenate, ParamSpec
+    P = ParamSpec("P")
+
 log = logging.getLogger("once")
+T = TypeVar("T")
 Scope = Union[str, Callable[[Request], str]]
 FAILED_TRANSACTION = "25P02"
 
 
 class Options:
     """`scope`: whose key it is, as text or as a function of the request; a client must not be able to choose it. `wait`: for a
-    request with the same key that is at work, instead of 409. `lease`: seconds for which a checkpoint holds the key. `ttl`:
-    seconds for which the response is kept. `attempts`: of the transaction, when it conflicts or its connection is lost."""
+    request with the same key that is at work, instead of 409. `lease`: seconds for which a claim that is committed holds the key.
+    `ttl`: seconds for which the response is kept. `attempts`: of the transaction, when it conflicts or its connection is lost."""
 
     def __init__(self, scope: Scope, wait: bool = False, lease: float = 30, ttl: float = 86400, attempts: int = 6) -> None:
         self.scope, self.wait, self.lease, self.ttl, self.attempts = scope, wait, lease, ttl, attempts
-
-
-class Ticket:
-    """One request, over all attempts at it."""
-
-    def __init__(self, request: Request, options: Options) -> None:
-        self.request, self.options = request, options
-        self.claim = self.gates_claim = request.claim
-        self.claim_id, self.attempt = str(uuid.uuid4()), 0
-
-    @property
-    def scope(self) -> str:
-        scope = self.options.scope
-        found = scope(self.request) if callable(scope) else scope
-        if not found:
-            raise problem("scope-missing")
-        return found
 
 
 def replay(row: Row, marked: bool) -> Answered:
@@ -49,6 +38,13 @@ def replay(row: Row, marked: bool) -> Answered:
     fields = [(name, value) for name, value in json.loads(headers or "[]")]
     fields += [("Once-Body", stored)] if stored != "plain" else []
     return Answered(Response(status, fields + ([("Idempotent-Replayed", "true")] if marked else []), bytes(body or b"")))
+
+
+def trace(**attributes: Any) -> None:
+    """Attributes of the span that the application is in, if it uses OpenTelemetry: those that the gate sets."""
+    module = sys.modules.get("opentelemetry.trace")
+    if module is not None:
+        module.get_current_span().set_attributes({f"once.{name}": value for name, value in attributes.items()})
 
 
 class AsyncBound:
@@ -82,12 +78,13 @@ class AsyncBound:
 
 
 class AsyncOperation(AsyncBound):
-    def __init__(self, transport: Transport, ticket: Ticket) -> None:
-        super().__init__(transport)
-        self.ticket, self.request = ticket, ticket.request
+    """One request, over all attempts at it: `open`, then `finish` or `go_on`, which says whether there is another."""
+
+    def __init__(self, connect: Callable[[], Any], request: Request, options: Options) -> None:
+        self.source, self.request, self.options = Source(connect), request, options
+        self.claim = self.gates_claim = request.claim
+        self.claim_id, self.attempt, self.is_open = str(uuid.uuid4()), 0, False
         self.response: Optional[Response] = None
-        self.error: Optional[BaseException] = None  # what the handler raised; its statements are rolled back
-        self.has_checkpoint = False
 
     def respond(self, value: object, status: int = 200, headers: Iterable[Tuple[str, str]] = ()) -> Response:
         """The response to record: bytes and text as they are, everything else as JSON."""
@@ -115,24 +112,29 @@ class AsyncOperation(AsyncBound):
 
     # ---------------------------------------------------------------------------------- for what is around the handler
 
-    async def start(self) -> None:
+    async def open(self) -> "AsyncOperation":
         """The transaction begins, and this request holds the key. Raises Answered if there is nothing to run."""
-        try:
-            await self._start()
-        except Exception:
-            await self.transport.rollback()
-            raise
-
-    async def _start(self) -> None:
-        ticket = self.ticket
-        if not ticket.gates_claim:
-            ticket.request.key  # pylint: disable=pointless-statement
+        self.attempt += 1
+        self.error: Optional[BaseException] = None  # what the handler raised; its statements are rolled back
+        self.has_checkpoint = self.holds = False
+        if not self.gates_claim:
+            self.request.key  # pylint: disable=pointless-statement
+        self.transport = await self.source.open()
+        self.is_open = True
         await self.transport.begin()
-        if ticket.attempt > 1 and ticket.claim:  # the reply to its COMMIT may have been lost
-            row = await self.transport.call("recorded", ticket.claim)
+        if self.attempt > 1 and self.claim:  # the reply to its COMMIT may have been lost
+            row = await self.transport.call("recorded", self.claim)
             if row:
                 raise replay(row, False)
-        self.claim = ticket.claim = await (self._renew(ticket.gates_claim) if ticket.gates_claim else self._claim())
+        await self._hold()
+        trace(outcome="run", attempt=self.attempt)
+        return self
+
+    async def _hold(self) -> None:
+        """The claim of the gate, or one of its own."""
+        claim = self.gates_claim if self.transport.transactional else None
+        self.claim = await (self._renew(claim) if claim else self._claim())
+        self.holds = True
 
     async def _renew(self, claim: str) -> str:
         try:
@@ -149,12 +151,16 @@ class AsyncOperation(AsyncBound):
             raise
 
     async def _claim(self) -> str:
-        ticket, request = self.ticket, self.request
-        row = await self.transport.call("claim", ticket.scope, request.key, request.method, request.target, request.body,
-                                        ticket.options.lease, ticket.options.ttl, ticket.options.wait, ticket.claim_id)
+        request, options = self.request, self.options
+        scope = options.scope(request) if callable(options.scope) else options.scope
+        if not scope:
+            raise problem("scope-missing")
+        row = await self.transport.call("claim", scope, request.key, request.method, request.target, request.body,
+                                        options.lease, options.ttl, options.wait, self.claim_id)
         outcome, claim, retry_after = (row or ("busy", None, 1))[:3]
         if outcome in ("run", "mine"):
             return str(claim)
+        trace(outcome=outcome)
         if outcome == "replay":
             raise replay((row or ())[3:], True)
         if outcome in ("mismatch", "unknown"):
@@ -167,161 +173,134 @@ class AsyncOperation(AsyncBound):
         await self.transport.rollback()
 
     async def finish(self, response: Response) -> Response:
-        """Records the response with the effects of the handler. What did not work is raised."""
+        """Records the response with the effects of the handler, and returns what the client gets. What did not work is raised."""
+        sent = await self._finish(response)
+        self.is_open = False
+        await self.source.close(self.transport)
+        return sent
+
+    async def _finish(self, response: Response) -> Response:
         if self.error is not None and self.is_repeatable(self.error):
             raise self.error
-        if not response.is_final:
-            await self.transport.rollback()
-            await self._release()
-            return response
-        try:
-            if self.error is None:
-                await self._complete(response)
-                return response
-        except Exception as error:
-            if sqlstate(error) != FAILED_TRANSACTION:  # that one had no effects any more
-                raise
-            await self.transport.rollback()
-        await self.transport.begin()
-        self.claim = await (self._renew(self.ticket.gates_claim) if self.ticket.gates_claim else self._claim())
-        await self._complete(response)
+        if isinstance(self.error, Release) or self.transport.transactional and not response.is_final:
+            await self.abandon(self.error)
+        elif not self.transport.transactional:
+            self.holds = False
+            row = await self.transport.call("finish", self.claim, response)
+            return replay(row, False).response if row else response
+        elif self.error is not None or not await self._complete(response):
+            await self.transport.begin()
+            await self._hold()
+            await self._complete(response)
         return response
 
-    async def _complete(self, response: Response) -> None:
-        headers = to_json(response.recorded_headers).decode()
-        await self._value("complete", self.claim, response.status, headers, response.body)
+    async def _complete(self, response: Response) -> bool:
+        """False: the transaction had failed already, and has no effects any more."""
+        try:
+            await self._value("complete", self.claim, response.status, to_json(response.recorded_headers).decode(), response.body)
+        except Exception as error:
+            if sqlstate(error) != FAILED_TRANSACTION:
+                raise
+            await self.transport.rollback()
+            return False
         await self.transport.commit()
+        return True
 
-    async def _release(self) -> None:
-        """Checkpoints have committed the claim: the next request need not wait for its lease."""
-        if self.has_checkpoint and not self.ticket.gates_claim and not self.transport.broken:
+    async def abandon(self, error: Optional[BaseException]) -> None:
+        """Nothing is recorded. A claim that is committed (by a checkpoint, or because it is in any store) is given back."""
+        await self.transport.rollback()
+        if not self.transport.transactional:
+            if self.holds:
+                await self.transport.call("release" if isinstance(error, Release) else "doubt", self.claim)
+        elif self.has_checkpoint and not self.gates_claim and not self.transport.broken:
             await self.transport.begin()
             await self._value("release", self.claim)
             await self.transport.commit()
-
-    async def abandon(self) -> None:
-        await self.transport.rollback()
-        await self._release()
+        self.holds = False
 
     def is_repeatable(self, error: BaseException) -> bool:
         """A conflict with another transaction, or a connection that was lost: the same again may work."""
-        if not is_drivers(error) and not isinstance(error, OSError):
+        transport = self.transport
+        if not transport.transactional or not is_drivers(error) and not isinstance(error, OSError):
             return False
-        state, transport = sqlstate(error), self.transport
-        never_there = not state and self.claim is None and (isinstance(error, OSError) or type(error).__name__ == "OperationalError")
+        state = sqlstate(error)
+        never_there = not state and not self.holds and (isinstance(error, OSError) or type(error).__name__ == "OperationalError")
         lost = state[:2] == "08" or transport.broken or bool(getattr(error, "connection_invalidated", False))
         return state in CONFLICTS or lost or never_there
 
-
-class Attempts:
-    """Attempts at one request until one of them is through: `open`, then `finish` or `fail`, which says whether to go on."""
-
-    def __init__(self, connect: Callable[[], Any], request: Request, options: Options) -> None:
-        self.ticket, self.source = Ticket(request, options), Source(connect)
-        self.operation: Optional[AsyncOperation] = None
-
-    async def open(self) -> AsyncOperation:
-        self.ticket.attempt += 1
-        self.operation = AsyncOperation(await self.source.open(), self.ticket)
-        await self.operation.start()
-        return self.operation
-
-    async def finish(self, response: Response) -> Response:
-        assert self.operation
-        sent = await self.operation.finish(response)
-        transport, self.operation = self.operation.transport, None
-        await self.source.close(transport)
-        return sent
-
     async def drop(self, error: BaseException) -> None:
         """Ends the attempt: rolled back, its connection given back."""
-        operation, self.operation = self.operation, None
-        if operation is not None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        try:
+            await self.abandon(error)
+        finally:
             try:
-                await operation.abandon()
-            finally:
-                await self._give_back(operation.transport, error)
+                await self.source.close(self.transport, error)
+            except Exception as raised:
+                if raised is not error and not self.transport.broken and not is_drivers(raised):
+                    raise
 
-    async def fail(self, error: BaseException) -> None:
+    async def go_on(self, error: BaseException) -> None:
         """Returns if the next attempt is due, and raises what is to be answered otherwise."""
-        operation = self.operation
-        if operation is None:  # no connection
-            if isinstance(error, OSError) or is_drivers(error):
-                raise problem("store-unavailable", retry_after=1) from error
-            raise error
-        repeatable = operation.is_repeatable(error)
+        if not self.is_open and (isinstance(error, OSError) or is_drivers(error)):  # no connection
+            raise problem("store-unavailable", retry_after=1) from error
+        repeatable = self.is_open and self.is_repeatable(error)
         await self.drop(error)
         if not repeatable:
             raise error
-        log.warning("attempt %d of %d: %s %s", self.ticket.attempt, self.ticket.options.attempts, sqlstate(error),
-                    type(error).__name__)
-        if self.ticket.attempt >= self.ticket.options.attempts:
+        log.warning("attempt %d of %d: %s %s", self.attempt, self.options.attempts, sqlstate(error), type(error).__name__)
+        if self.attempt >= self.options.attempts:
             raise problem("store-unavailable", retry_after=1) from error
-        await operation.transport.pause(random.random() * 0.02 * 2 ** min(self.ticket.attempt, 6))
-
-    async def _give_back(self, transport: Transport, error: BaseException) -> None:
-        try:
-            await self.source.close(transport, error)
-        except Exception as raised:
-            if raised is not error and not transport.broken and not is_drivers(raised):
-                raise
+        await self.transport.pause(random.random() * 0.02 * 2 ** min(self.attempt, 6))
 
 
 async def run(connect: Callable[[], Any], request: Request, options: Options,
               produce: Callable[[AsyncOperation], Awaitable[Response]]) -> Response:
     """Runs `produce` until its response is recorded. Returns the response that the client gets."""
-    attempts: Optional[Attempts] = None
-    while True:
-        try:
-            attempts = attempts or Attempts(connect, request, options)
-            return await attempts.finish(await produce(await attempts.open()))
-        except Exception as error:
+    try:
+        operation = AsyncOperation(connect, request, options)
+        while True:
             try:
-                if attempts is None:
-                    raise
-                await attempts.fail(error)
-            except Answered as answer:
-                return answer.response
-        except BaseException as error:  # the process is to end, or its thread
-            if attempts is not None:
-                await attempts.drop(error)
-            raise
+                return await operation.finish(await produce(await operation.open()))
+            except Exception as error:
+                await operation.go_on(error)
+            except BaseException as error:  # the process is to end, or its thread
+                await operation.drop(error)
+                raise
+    except Answered as answer:
+        return answer.response
+
+
+def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(method(self._inner, *args, **kwargs))
+    call.__doc__ = method.__doc__
+    return call
 
 
 class Bound:
     """The same for blocking connections."""
 
     def __init__(self, inner: AsyncBound) -> None:
-        self._bound = inner
-        self.connection = inner.connection
+        self._inner, self.connection, self.claim = inner, inner.connection, inner.claim
 
-    def emit(self, topic: str, key: Optional[str], type: str, payload: object, headers: Optional[Dict[str, str]] = None) -> str:
-        return drive(self._bound.emit(topic, key, type, payload, headers))
-
-    def accept(self, subscriber: str, message_id: str) -> bool:
-        return drive(self._bound.accept(subscriber, message_id))
-
-    def lock(self, natural_key: str) -> None:
-        drive(self._bound.lock(natural_key))
+    emit, accept, lock = blocking(AsyncBound.emit), blocking(AsyncBound.accept), blocking(AsyncBound.lock)
 
 
 class Operation(Bound):
     def __init__(self, inner: AsyncOperation) -> None:
         super().__init__(inner)
-        self._inner, self.request, self.claim, self.respond = inner, inner.request, inner.claim, inner.respond
+        self.request, self.respond = inner.request, inner.respond
 
     @property
     def response(self) -> Optional[Response]:
-        return self._inner.response
+        found: Optional[Response] = self._inner.response  # type: ignore[attr-defined]
+        return found
 
-    def derive(self, step: str) -> str:
-        return drive(self._inner.derive(step))
-
-    def checkpoint(self, name: str, state: object = None) -> None:
-        drive(self._inner.checkpoint(name, state))
-
-    def resume(self) -> Tuple[Optional[str], Any]:
-        return drive(self._inner.resume())
+    derive, checkpoint = blocking(AsyncOperation.derive), blocking(AsyncOperation.checkpoint)
+    resume = blocking(AsyncOperation.resume)
 
 
 CURRENT: ContextVar[AsyncOperation] = ContextVar("once.current")
@@ -353,23 +332,30 @@ class operation:
     exception rolls back and leaves the key free. Raises Answered if there is nothing to run. Also `async with`."""
 
     def __init__(self, connection: Any, request: Any, scope: Scope = "", **options: Any) -> None:
-        self.inner = AsyncOperation(of(connection), Ticket(Request.of(request), Options(scope, **options)))
+        self.inner = AsyncOperation(lambda: of(connection), Request.of(request), Options(scope, **options))
+        self.inner.source.keeps = True
 
     async def __aenter__(self) -> AsyncOperation:
-        await self.inner.start()
-        return self.inner
+        try:
+            return await self.inner.open()
+        except Exception as error:
+            await self.inner.drop(error)
+            raise
 
     async def __aexit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
-        if error is None and self.inner.response is not None:
-            try:
-                await self.inner.finish(self.inner.response)
-                return
-            except Exception:
-                await self.inner.transport.rollback()
-                raise
-        await self.inner.abandon()
-        if error is None:
-            raise RuntimeError("the operation has no response to record: call op.respond(...) in the block")
+        inner, response = self.inner, self.inner.response
+        try:
+            if error is None and response is None:
+                raise RuntimeError("the operation has no response to record: call op.respond(...) in the block")
+            sent = await inner.finish(response) if error is None and response else response
+        except Exception as failed:
+            error = failed
+            raise
+        finally:
+            if error is not None:
+                await inner.drop(error)
+        if sent is not None and sent is not response:  # overtaken: what the record says
+            raise Answered(sent)
 
     def __enter__(self) -> Operation:
         return Operation(drive(self.__aenter__()))

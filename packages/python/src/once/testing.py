@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Dict, List, Optional, Set, Tuple
 
-from .transport import Row, Transport
+from .transport import Records, Row, Transport
 
 Id = Tuple[str, str]
 
@@ -23,7 +23,7 @@ class Refused(Exception):
         self.sqlstate = sqlstate
 
 
-class Memory:
+class Memory(Records):
     """`blocking=False` for async handlers."""
 
     def __init__(self, connection: Any = None, blocking: bool = True) -> None:

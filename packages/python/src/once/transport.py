@@ -76,6 +76,7 @@ async def leave(manager: Any, error: Optional[BaseException] = None) -> None:
 
 class Transport:
     """One connection and its transaction. This one is psycopg 3's, blocking or not."""
+    transactional = True  # the handler's effects are rolled back with the record
 
     def __init__(self, connection: Any, blocking: bool = True) -> None:
         self.connection, self.blocking = connection, blocking
@@ -188,25 +189,31 @@ class Django(Transport):
             self.connection.close()
 
 
-KINDS: Dict[Tuple[str, str], Tuple[Type[Transport], bool]] = {
-    ("psycopg", "Connection"): (Transport, True), ("psycopg", "AsyncConnection"): (Transport, False),
-    ("psycopg2", "connection"): (Psycopg2, True),
-    ("asyncpg", "Connection"): (Asyncpg, False), ("asyncpg", "PoolConnectionProxy"): (Asyncpg, False),
-    ("sqlalchemy", "Session"): (SQLAlchemy, True), ("sqlalchemy", "scoped_session"): (SQLAlchemy, True),
-    ("sqlalchemy", "Connection"): (SQLAlchemy, True), ("sqlalchemy", "AsyncSession"): (SQLAlchemy, False),
-    ("sqlalchemy", "AsyncConnection"): (SQLAlchemy, False),
-    ("django", "BaseDatabaseWrapper"): (Django, True), ("django", "ConnectionProxy"): (Django, True),
+class Records:
+    """Records that are not in the caller's database: each operation gets a transport of its own."""
+
+    def __call__(self) -> Transport:
+        raise NotImplementedError
+
+
+KINDS: Dict[str, Tuple[Type[Transport], bool]] = {  # whether they block
+    "psycopg.Connection": (Transport, True), "psycopg.AsyncConnection": (Transport, False), "psycopg2.connection": (Psycopg2, True),
+    "asyncpg.Connection": (Asyncpg, False), "asyncpg.PoolConnectionProxy": (Asyncpg, False),
+    "sqlalchemy.Session": (SQLAlchemy, True), "sqlalchemy.scoped_session": (SQLAlchemy, True),
+    "sqlalchemy.Connection": (SQLAlchemy, True), "sqlalchemy.AsyncSession": (SQLAlchemy, False),
+    "sqlalchemy.AsyncConnection": (SQLAlchemy, False),
+    "django.BaseDatabaseWrapper": (Django, True), "django.ConnectionProxy": (Django, True),
 }
 
 
 def find(connection: Any) -> Optional[Transport]:
     """Without importing a driver that the application does not use."""
-    if isinstance(connection, Transport):
-        return connection
+    if isinstance(connection, (Transport, Records)):
+        return connection if isinstance(connection, Transport) else connection()
     for kind in type(connection).__mro__:
-        known = KINDS.get((kind.__module__.partition(".")[0].lstrip("_"), kind.__name__))
-        if known:
-            return known[0](connection, known[1])
+        made, blocking = KINDS.get(kind.__module__.partition(".")[0].lstrip("_") + "." + kind.__name__, (None, True))
+        if made:
+            return made(connection, blocking)
     return None
 
 
@@ -214,12 +221,13 @@ def of(connection: Any) -> Transport:
     found = find(connection)
     if found is None:
         raise TypeError(f"{type(connection).__module__}.{type(connection).__name__} is not a connection that once knows: psycopg, "
-                        "psycopg2, asyncpg, SQLAlchemy, Django")
+                        "psycopg2, asyncpg, SQLAlchemy, Django, once.Store")
     return found
 
 
 class Source:
     """The connection of one attempt, from whatever `connect` returns: a connection, a context manager, or an awaitable of one."""
+    keeps = False  # the connection is not ours to close
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self.connect = connect
@@ -236,4 +244,7 @@ class Source:
 
     async def close(self, transport: Transport, error: Optional[BaseException] = None) -> None:
         manager, self.manager = self.manager, None
-        await (transport.close() if manager is None else leave(manager, error))
+        if manager is not None:
+            await leave(manager, error)
+        elif not self.keeps or not transport.transactional:
+            await transport.close()

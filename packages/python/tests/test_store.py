@@ -1,0 +1,100 @@
+"""`once.Store` with a real `once serve` on a store in memory."""
+import asyncio
+import itertools
+import os
+import subprocess
+import threading
+
+import pytest
+
+import once
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    path = tmp_path_factory.mktemp("serve") / "s"
+    program = os.path.join(os.environ["ONCE_BUILD"], "once")
+    server = subprocess.Popen([program, "serve", f"local:{path}.d", "--listen", f"unix:{path}"], stdout=subprocess.PIPE, text=True)
+    assert '"listening"' in server.stdout.readline()
+    threading.Thread(target=server.stdout.read, daemon=True).start()
+    yield f"unix:{path}"
+    server.kill()
+    server.wait()
+
+
+def request():
+    return once.Request("POST", "/orders", [("Idempotency-Key", f"unit-{next(numbers)}")], b"\x00\xff")
+
+
+def test_block(address):
+    asked, store = request(), once.Store(address)
+    with once.operation(store, asked, scope="t") as op:
+        assert op.connection is None and op.derive("charge").startswith("d2-")
+        for call in (lambda: op.emit("a", "b", "c", {}), lambda: op.accept("a", "b"), lambda: op.lock("a"), op.resume,
+                     lambda: op.checkpoint("a")):
+            with pytest.raises(TypeError, match="needs a transaction"):
+                call()
+        op.respond(b"\x00\xff", 201, [("X-A", "\u00e9"), ("Set-Cookie", "a=1")])
+    with pytest.raises(once.Answered) as caught:
+        with once.operation(store, asked, scope="t"):
+            pytest.fail("ran twice")
+    told = caught.value.response
+    assert (told.status, told.body) == (201, b"\x00\xff")
+    assert [(name.lower(), value) for name, value in told.headers] == [("x-a", "\u00e9"), ("idempotent-replayed", "true")]
+
+
+@pytest.mark.parametrize("recover, second", [("hold", 409), ("retry", 409)])
+def test_exception_is_doubt(address, recover, second):
+    asked, store = request(), once.Store(address, recover=recover)
+    with pytest.raises(ZeroDivisionError), once.operation(store, asked, scope="t"):
+        raise ZeroDivisionError
+    with pytest.raises(once.Answered) as caught, once.operation(store, asked, scope="t"):
+        pytest.fail("ran twice")
+    assert caught.value.response.status == second
+
+
+def test_release_frees_the_key(address):
+    asked, store, runs = request(), once.Store(address), []
+    for _ in range(2):
+        with pytest.raises(once.Release), once.operation(store, asked, scope="t"):
+            runs.append(1)
+            raise once.Release()
+    assert len(runs) == 2
+
+
+def test_waits(address):
+    """For the one that is at work, instead of refusing; async."""
+    asked, store = request(), once.Store(address)
+
+    async def second():
+        with pytest.raises(once.Answered) as caught:
+            async with once.operation(store, asked, scope="t", wait=True):
+                pytest.fail("ran twice")
+        return caught.value.response.status
+
+    async def run():
+        async with once.operation(store, asked, scope="t") as op:
+            waiting = asyncio.ensure_future(second())
+            with pytest.raises(once.Answered, match="409"):
+                async with once.operation(store, asked, scope="t"):
+                    pytest.fail("ran twice")
+            op.respond({}, 201)
+        return await waiting
+
+    assert asyncio.run(run()) == 201
+
+
+def test_addresses(tmp_path):
+    with pytest.raises(ValueError, match="unix:PATH"):
+        once.Store("redis://127.0.0.1")
+    with pytest.raises(once.Answered, match="503"), once.operation(once.Store(f"unix:{tmp_path}/none", patience=0.1), request(), "t"):
+        pytest.fail("ran")
+
+
+def test_refused(address):
+    """A mistake is an error that says so, not one to repeat."""
+    with pytest.raises(RuntimeError, match="413.*scope"):
+        with once.operation(once.Store(address), request(), scope="s" * 100000):
+            pytest.fail("ran")
