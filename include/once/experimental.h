@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <once/audit.h>
 #include <once/once.h>
 
 #ifdef __cplusplus
@@ -73,6 +74,25 @@ ONCE_API ONCE_MUST_CHECK int once_record_page(once_t *once, once_page_t *page, o
 ONCE_API ONCE_MUST_CHECK int once_record_page_sync(once_t *once, once_page_t *page,
                                                    once_scan_cb each, void *data,
                                                    once_answer_t **answer);
+
+/*
+ * Names the server that has the records, and its version: "PostgreSQL 15.6", "Redis 7.0.15". The text is empty for stores without
+ * a server, and before it was met. It is written to `text` and cut to `size` bytes including the terminator. Returns its length.
+ */
+ONCE_API size_t once_store_server(once_t *once, char *text, size_t size);
+
+/*
+ * One step of once_audit_scan, backwards: for views of a long trail. `each` receives some entries (about a hundred at most) that
+ * stand before `*cursor`, or the last ones if it is all zero; oldest first. Before `done` is called `*cursor` becomes where the
+ * next step goes on, with `end` when there is none, and `looked`, how many were shown; it must stay valid until then, and is not
+ * touched after an error. Entries are checked against those beside them that this step and the one before have read: if all
+ * steps are made, the same faults are found as by once_audit_scan. If `each` ends the step, the cursor stays where it was.
+ */
+ONCE_API ONCE_MUST_CHECK int once_audit_page(once_t *once, once_cursor_t *cursor,
+                                             once_audit_cb each, once_cb done, void *data);
+ONCE_API ONCE_MUST_CHECK int once_audit_page_sync(once_t *once, once_cursor_t *cursor,
+                                                  once_audit_cb each, void *data,
+                                                  once_answer_t **answer);
 
 #ifdef __cplusplus
 }

@@ -202,7 +202,7 @@ static void looked(act_t *act)
     add(act);
 }
 
-static void forget_lines(once__op_t *op)
+void once__audit_forget_lines(once__op_t *op)
 {
     free(op->lines);
     op->lines = NULL;
@@ -232,7 +232,7 @@ static void count_lines(act_t *act)
         (void)once__audit_follow(line, len, &act->counted, &json);
         from += len + 1;
     }
-    forget_lines(op);
+    once__audit_forget_lines(op);
     if (op->count > 0) {
         once__job_well_again(&act->job);
         count_on(act, op->end);
@@ -256,7 +256,7 @@ static void read_lines(act_t *act)
     if (act->is_checking && len > act->line_len && lines[act->line_len] == '\n' &&
         memcmp(lines, act->line, act->line_len) == 0) {
         auditor->is_known = 0;
-        forget_lines(op);
+        once__audit_forget_lines(op);
         added(act);
         return;
     }
@@ -268,12 +268,12 @@ static void read_lines(act_t *act)
         if (once__audit_read(lines + from, len - 1 - from, &auditor->last, &json) != 0) {
             auditor->is_known = 0;
             memset(&act->counted, 0, sizeof(act->counted));
-            forget_lines(op);
+            once__audit_forget_lines(op);
             count_on(act, 0);
             return;
         }
     }
-    forget_lines(op);
+    once__audit_forget_lines(op);
     add(act);
 }
 
@@ -328,7 +328,7 @@ static void act_reply(once__job_t *job)
 
 static void act_ended(once__job_t *job)
 {
-    forget_lines(&job->op);
+    once__audit_forget_lines(&job->op);
 }
 
 static act_t *act_new(once_t *once, const char *name, once_cb cb, void *data)
@@ -423,118 +423,6 @@ int once_audit_add(once_t *once, const once_act_t *given, once_cb cb, void *data
         memcpy(act->object, call.object.len > 0 ? call.object.data : "", call.object.len);
         memcpy(act->result, call.result.len > 0 ? call.result.data : "", call.result.len);
         add(act);
-    }
-    once__leave(once);
-    return code;
-}
-
-/* ------------------------------------------------------------------------------------------------------------- reading */
-
-typedef struct trail {
-    once__job_t job;
-    once_audit_cb each;
-    void *each_data;
-    once__audit_link_t last; /* that was read */
-    uint64_t shown;
-} trail_t;
-
-const char *once_audit_fault_name(once_audit_fault_t fault)
-{
-    static const char *const names[] = {"fine", "unreadable", "changed", "missing", "replaced"};
-
-    return (size_t)fault < sizeof(names) / sizeof(names[0]) ? names[fault] : "unknown";
-}
-
-static once_audit_fault_t judge(const once__audit_link_t *last, const once__audit_link_t *link,
-                                once_slice_t json)
-{
-    if (!once__audit_is_whole(link, json)) {
-        return ONCE_AUDIT_CHANGED;
-    }
-    if (link->number != last->number + 1) {
-        return ONCE_AUDIT_MISSING;
-    }
-    return once__equal(link->prev, last->hash, ONCE__SHA256_SIZE) ? ONCE_AUDIT_FINE
-                                                                  : ONCE_AUDIT_REPLACED;
-}
-
-/* Returns whether to go on. */
-static int show_line(trail_t *trail, const char *line, size_t len)
-{
-    once_t *once = trail->job.once;
-    once__audit_link_t link = trail->last;
-    once_audit_entry_t entry = {.fault = ONCE_AUDIT_UNREADABLE};
-    int stop;
-
-    if (once__audit_follow(line, len, &link, &entry.json) == 0) {
-        entry.number = link.number;
-        entry.fault = judge(&trail->last, &link, entry.json);
-    }
-    entry.hash = link.hash;
-    once->callbacks++;
-    once->depth++;
-    stop = trail->each(once, &entry, trail->each_data);
-    once->depth--;
-    trail->last = link;
-    trail->shown++;
-    return stop == 0;
-}
-
-static int show_lines(trail_t *trail)
-{
-    const once__op_t *op = &trail->job.op;
-    int more = !trail->job.delivered;
-
-    for (size_t from = 0; more && from < op->count;) {
-        const char *line = op->lines + from;
-        const char *end = memchr(line, '\n', op->count - from);
-        size_t len = end != NULL ? (size_t)(end - line) : op->count - from;
-        more = show_line(trail, line, len);
-        from += len + 1;
-    }
-    return more && op->count > 0;
-}
-
-static void trail_reply(once__job_t *job)
-{
-    trail_t *trail = (trail_t *)job;
-    int more;
-
-    if (job->op.error != ONCE_OK) {
-        once__job_reply_plain(job);
-        return;
-    }
-    more = show_lines(trail);
-    forget_lines(&job->op);
-    if (more) {
-        job->op.place = job->op.end;
-        once__job_well_again(job);
-        once__job_submit(job);
-        return;
-    }
-    job->answer.count = trail->shown;
-    once__job_deliver(job, ONCE_OK, ONCE_OUTCOME_DONE);
-    once__job_end(job);
-}
-
-int once_audit_scan(once_t *once, once_audit_cb each, once_cb done, void *data)
-{
-    trail_t *trail;
-    int code = once__enter(once);
-
-    if (code != ONCE_OK) {
-        return code;
-    }
-    trail = each != NULL ? (trail_t *)once__job_new(once, sizeof(*trail), done, data) : NULL;
-    if (trail == NULL) {
-        code = each == NULL ? ONCE_E_INVALID : once__no_job(once);
-    } else {
-        trail->each = each;
-        trail->each_data = data;
-        trail->job.reply = trail_reply;
-        trail->job.ended = act_ended;
-        trail->job.op.kind = ONCE__OP_AUDIT_READ;
-        once__job_submit(&trail->job);
     }
     once__leave(once);
     return code;

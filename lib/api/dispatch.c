@@ -433,9 +433,12 @@ static int entry_each(once_t *once, const once_audit_entry_t *entry, void *data)
     return scan->each_entry(once, entry, scan->data);
 }
 
-int once_audit_scan_sync(once_t *once, once_audit_cb each, void *data, once_answer_t **answer)
+/* `cursor` NULL: the whole trail. */
+static int trail_sync(once_t *once, once_cursor_t *cursor, once_audit_cb each, void *data,
+                      once_answer_t **answer)
 {
     scan_waiter_t scan = {.each_entry = each, .data = data};
+    once_audit_cb shown = each != NULL ? entry_each : NULL;
     int code = enter_blocking(once);
 
     if (code != ONCE_OK) {
@@ -444,7 +447,22 @@ int once_audit_scan_sync(once_t *once, once_audit_cb each, void *data, once_answ
         }
         return code;
     }
-    return await_answer(
-        once, once_audit_scan(once, each != NULL ? entry_each : NULL, scan_arrived, &scan),
-        &scan.waiter, answer);
+    code = cursor != NULL ? once_audit_page(once, cursor, shown, scan_arrived, &scan)
+                          : once_audit_scan(once, shown, scan_arrived, &scan);
+    return await_answer(once, code, &scan.waiter, answer);
+}
+
+int once_audit_scan_sync(once_t *once, once_audit_cb each, void *data, once_answer_t **answer)
+{
+    return trail_sync(once, NULL, each, data, answer);
+}
+
+int once_audit_page_sync(once_t *once, once_cursor_t *cursor, once_audit_cb each, void *data,
+                         once_answer_t **answer)
+{
+    if (cursor == NULL) {
+        *(answer != NULL ? answer : &(once_answer_t *){NULL}) = NULL;
+        return ONCE_E_INVALID;
+    }
+    return trail_sync(once, cursor, each, data, answer);
 }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <once/experimental.h>
+
 #include "api/begin.h"
 #include "api/bound.h"
 #include "api/claim.h"
@@ -189,18 +191,36 @@ static const char *trouble_of(const once_t *once)
     return trouble[0] != '\0' ? trouble : once__keyring_trouble(once);
 }
 
+static size_t copy_text(char *text, size_t size, const char *from)
+{
+    size_t len = strlen(from) < size ? strlen(from) : size - 1;
+
+    memcpy(text, from, len);
+    text[len] = '\0';
+    return len;
+}
+
 size_t once_store_trouble(once_t *once, char *text, size_t size)
 {
-    const char *trouble;
     size_t len;
 
     if (size == 0 || once__enter(once) != ONCE_OK) {
         return 0;
     }
-    trouble = trouble_of(once);
-    len = strlen(trouble) < size ? strlen(trouble) : size - 1;
-    memcpy(text, trouble, len);
-    text[len] = '\0';
+    len = copy_text(text, size, trouble_of(once));
+    once__leave(once);
+    return len;
+}
+
+size_t once_store_server(once_t *once, char *text, size_t size)
+{
+    size_t len;
+
+    if (size == 0 || once__enter(once) != ONCE_OK) {
+        return 0;
+    }
+    len = copy_text(text, size,
+                    once->store->vt->server != NULL ? once->store->vt->server(once->store) : "");
     once__leave(once);
     return len;
 }

@@ -108,8 +108,16 @@ typedef struct once__store_config {
     void *data;
 } once__store_config_t;
 
+/* What the places of the audit trail are: where a line begins is known by going back from the end in such units. */
+typedef enum once__audit_unit {
+    ONCE__AUDIT_BYTES,   /* before it */
+    ONCE__AUDIT_LINES,   /* before it */
+    ONCE__AUDIT_NUMBERS, /* the number of the entry before it */
+} once__audit_unit_t;
+
 typedef struct once__store_vt {
     const char *scheme;
+    once__audit_unit_t audit_unit;
     int scrubs; /* what an erased record was is not gone at once: see once_store_scrub */
     /* When a handle reaps for the first time; 0: when its own interval is over. */
     uint64_t reap_first_ms;
@@ -127,6 +135,8 @@ typedef struct once__store_vt {
     void (*abandon)(once__store_t *store);
     /* What is wrong, for people; empty: nothing. NULL: the store never reports trouble. */
     const char *(*trouble)(const once__store_t *store);
+    /* The program that has the records, and its version; empty: not met yet. NULL: there is none. */
+    const char *(*server)(const once__store_t *store);
     /* Every server was tried, and none could be reached so far. NULL: the store is never away. */
     int (*is_away)(const once__store_t *store);
 } once__store_vt_t;

@@ -12,4 +12,7 @@ int once__cli_outbox_json(const char *url, int waiting, uint64_t limit, json_t *
 int once__cli_outbox_decide(const char *url, int drop, const char *const *ids, size_t count,
                             const once__cli_operator_t *operator, int64_t * changed);
 
+/* The same without changing anything: how many of them are dead. */
+int once__cli_outbox_count(const char *url, const char *const *ids, size_t count, int64_t *found);
+
 #endif

@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include <once/audit.h>
+#include <once/experimental.h>
 
 #define NAME_SIZE    100
 #define ENTRIES_MAX  256
 #define WRITERS      2
 #define WRITER_TURNS 10
+#define PAGED        110 /* more than one step shows */
 
 typedef struct entries {
     const char *by;
@@ -196,6 +198,43 @@ static void audit_writers(once__test_t *t)
     }
 }
 
+/* Steps back from the end show each entry once, in order within a step, and the chain is whole. */
+static void audit_pages(once__test_t *t)
+{
+    once__peer_t *peer = once__peer_open(t, "");
+    const char *by = name_for(t, 1);
+    once_act_t act = ONCE_ACT_INIT;
+    once_cursor_t cursor = {.end = 0};
+    uint64_t oldest = UINT64_MAX;
+    unsigned steps = 0, count = 0;
+    char object[400];
+
+    memset(object, 'x', sizeof(object));
+    act.name = "test";
+    act.object = (once_slice_t){object, sizeof(object)};
+    act_as(t, peer, by);
+    for (unsigned i = 0; i < PAGED; i++) {
+        EXPECT(ONCE_OK, once_audit_add_sync(peer->once, &act, NULL));
+    }
+    for (; !cursor.end && count < PAGED; steps++) {
+        entries_t *step = once__test_alloc(t, sizeof(*step));
+        step->by = by;
+        EXPECT(ONCE_OK, once_audit_page_sync(peer->once, &cursor, collect, step, NULL));
+        CHECK_EQ(0, step->faults);
+        for (unsigned i = step->count; i > 0; i--) {
+            CHECK(step->numbers[i - 1] < oldest);
+            oldest = step->numbers[i - 1];
+        }
+        count += step->count;
+    }
+    CHECK_EQ(PAGED, count);
+    CHECK(steps > 1);
+    memset(cursor.bytes, 0xff, sizeof(cursor.bytes)); /* it may come from anybody */
+    EXPECT(ONCE_OK,
+           once_audit_page_sync(peer->once, &cursor, collect, read_trail(t, peer, by), NULL));
+    EXPECT(ONCE_E_INVALID, once_audit_page_sync(peer->once, NULL, collect, NULL, NULL));
+}
+
 const once__case_t once__audit_cases[] = {
     {"audit-settle", "a settlement leaves its intent and its result in the audit trail",
      audit_settle},
@@ -204,5 +243,6 @@ const once__case_t once__audit_cases[] = {
     {"audit-nobody", "a handle that acts for nobody leaves no entries", audit_nobody},
     {"audit-writers", "two writers at once make one chain, with every entry of both",
      audit_writers},
+    {"audit-pages", "steps back from the end of the trail show every entry once", audit_pages},
     {0},
 };

@@ -48,8 +48,7 @@ static int check_types(once__ui_request_t *request)
     return 0;
 }
 
-/* In whose name, and why. 0, or -1 after refusing. */
-static int read_operator(once__ui_request_t *request, once__cli_operator_t *operator)
+int once__ui_operator(once__ui_request_t *request, once__cli_operator_t *operator)
 {
     operator->as = request->who.name;
     operator->note = text_in(request->body, "note");
@@ -183,7 +182,7 @@ json_t *once__ui_settle(once__ui_request_t *request)
         json_array_size(items) > ITEMS_MAX) {
         return once__ui_refuse(request, MHD_HTTP_BAD_REQUEST, "items: 1 to %d records", ITEMS_MAX);
     }
-    if (check_types(request) != 0 || read_operator(request, &operator) != 0 ||
+    if (check_types(request) != 0 || once__ui_operator(request, &operator) != 0 ||
         read_verdict(request, &verdict) != 0) {
         return NULL;
     }
@@ -233,7 +232,7 @@ json_t *once__ui_erase(once__ui_request_t *request)
     once_answer_t *answer = NULL;
     int code;
 
-    if (read_operator(request, &operator) != 0) {
+    if (once__ui_operator(request, &operator) != 0) {
         return NULL;
     }
     (void)pthread_mutex_lock(&request->ui->deciding);
@@ -275,7 +274,7 @@ json_t *once__ui_outbox(once__ui_request_t *request)
     return json_pack("{s:o, s:i}", "events", events, "limit", EVENTS_LIMIT);
 }
 
-/* {ids, note}: those that are still dead. The answer says how many that were. */
+/* {ids, note, dry_run}: those that are still dead. The answer says how many that were, or are. */
 static json_t *change(once__ui_request_t *request, int drop)
 {
     const json_t *list = json_object_get(request->body, "ids"), *item;
@@ -285,7 +284,8 @@ static json_t *change(once__ui_request_t *request, int drop)
     int64_t changed = 0;
     int code;
 
-    if (!has_outbox(request) || read_operator(request, &operator) != 0) {
+    if (!has_outbox(request) || check_types(request) != 0 ||
+        once__ui_operator(request, &operator) != 0) {
         return NULL;
     }
     if (count == 0 || count > ITEMS_MAX) {
@@ -296,7 +296,9 @@ static json_t *change(once__ui_request_t *request, int drop)
         ids[i] = json_is_string(item) ? json_string_value(item) : "";
     }
     (void)pthread_mutex_lock(&request->ui->deciding);
-    code = once__cli_outbox_decide(request->ui->url, drop, ids, count, &operator, & changed);
+    code = json_is_true(json_object_get(request->body, "dry_run"))
+               ? once__cli_outbox_count(request->ui->url, ids, count, &changed)
+               : once__cli_outbox_decide(request->ui->url, drop, ids, count, &operator, & changed);
     (void)pthread_mutex_unlock(&request->ui->deciding);
     if (code != ONCE__CLI_OK) {
         return once__ui_failed(request, code);

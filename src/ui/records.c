@@ -20,7 +20,6 @@
 #define STEP_LOCAL 1000         /* likewise, where a look is cheap */
 #define BUDGET_MS  100          /* after which no further step begins */
 #define BODY_MAX   (256 * 1024) /* of a response's body that is shown */
-#define ENTRIES    200          /* of the audit trail: the newest */
 
 /* ------------------------------------------------------------------------------------------------------------- many */
 
@@ -264,7 +263,7 @@ json_t *once__ui_response(once__ui_request_t *request)
 
 typedef struct trail {
     json_t *entries;
-    uint64_t count, faults;
+    uint64_t faults;
 } trail_t;
 
 static int take_entry(once_t *once, const once_audit_entry_t *entry, void *data)
@@ -273,7 +272,6 @@ static int take_entry(once_t *once, const once_audit_entry_t *entry, void *data)
     json_t *words = json_loadb(entry->json.data, entry->json.len, 0, NULL);
 
     (void)once;
-    trail->count++;
     trail->faults += entry->fault != ONCE_AUDIT_FINE;
     if (!json_is_object(words)) {
         json_decref(words);
@@ -282,21 +280,29 @@ static int take_entry(once_t *once, const once_audit_entry_t *entry, void *data)
     (void)json_object_set_new(words, "number", json_integer((json_int_t)entry->number));
     (void)json_object_set_new(words, "fault", json_string(once_audit_fault_name(entry->fault)));
     (void)json_array_append_new(trail->entries, words);
-    if (json_array_size(trail->entries) > ENTRIES) {
-        (void)json_array_remove(trail->entries, 0);
-    }
     return 0;
 }
 
+/* A step back from the end of the trail, or from a cursor. */
 json_t *once__ui_audit(once__ui_request_t *request)
 {
-    trail_t trail = {.entries = json_array()};
-    int error = once_audit_scan_sync(request->ui->once, take_entry, &trail, NULL);
+    trail_t trail = {.entries = NULL};
+    char next[2 * ONCE_CURSOR_SIZE + 1] = "";
+    once_cursor_t cursor;
+    int error;
 
+    if (read_cursor(request, &cursor) != 0) {
+        return NULL;
+    }
+    trail.entries = json_array();
+    error = once_audit_page_sync(request->ui->once, &cursor, take_entry, &trail, NULL);
     if (error != ONCE_OK) {
         json_decref(trail.entries);
         return once__ui_failed(request, once__cli_store_failed("read the audit trail", error));
     }
-    return json_pack("{s:o, s:I, s:I}", "entries", trail.entries, "count", (json_int_t)trail.count,
-                     "faults", (json_int_t)trail.faults);
+    if (!cursor.end) {
+        once__hex(next, cursor.bytes, sizeof(cursor.bytes));
+    }
+    return json_pack("{s:o, s:s?, s:I}", "entries", trail.entries, "cursor",
+                     cursor.end ? NULL : next, "faults", (json_int_t)trail.faults);
 }

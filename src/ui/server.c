@@ -22,11 +22,12 @@
 #define HEADERS_MAX     (32 * 1024)
 #define BODY_MAX        (512 * 1024)
 #define ORIGINS_MAX     (ONCE__CLI_LIST_MAX + 3)
+#define TOO_MANY        "too many people are signed in: one of them has to sign out"
 
 /* A connection, to be ended when it has taken too long. libmicrohttpd measures silence only. */
 typedef struct line {
-    int fd; /* -1: the place is free */
-    uint64_t since_ms;
+    int fd;            /* -1: the place is free */
+    uint64_t since_ms; /* 0: it is being answered, which takes as long as store and broker take */
 } line_t;
 
 struct once__ui_server {
@@ -57,10 +58,12 @@ static const struct {
     {"GET", "/api/stats", ONCE__UI_VIEW, once__ui_stats},
     {"GET", "/api/metrics", ONCE__UI_VIEW, once__ui_metrics},
     {"GET", "/api/outbox", ONCE__UI_VIEW, once__ui_outbox},
+    {"GET", "/api/letters", ONCE__UI_VIEW, once__ui_letters},
     {"POST", "/api/settle", ONCE__UI_OPERATE, once__ui_settle},
     {"POST", "/api/erase", ONCE__UI_OPERATE, once__ui_erase},
     {"POST", "/api/outbox/retry", ONCE__UI_OPERATE, once__ui_retry},
     {"POST", "/api/outbox/drop", ONCE__UI_OPERATE, once__ui_drop},
+    {"POST", "/api/letters/replay", ONCE__UI_OPERATE, once__ui_replay},
 };
 
 uint64_t once__ui_now(void)
@@ -259,11 +262,16 @@ static cookie_t cookie_of(const once__ui_server_t *server, struct MHD_Connection
 static json_t *session_json(const once__ui_server_t *server, const once__ui_session_t *who)
 {
     const once__ui_t *ui = server->ui;
+    json_t *letters = json_array();
 
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b}", "role",
+    for (size_t i = 0; i < ui->set->letters.count; i++) {
+        (void)json_array_append_new(
+            letters, json_string(once__cli_shown_url(ui->set->letters.items[i]).text));
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:o}", "role",
                      who->role == ONCE__UI_OPERATE ? "operate" : "view", "name", who->name, "csrf",
                      who->csrf, "version", ONCE_VERSION, "store", once__cli_shown_url(ui->url).text,
-                     "postgres", strncmp(ui->url, "postgres", 8) == 0);
+                     "postgres", strncmp(ui->url, "postgres", 8) == 0, "letters", letters);
 }
 
 static enum MHD_Result answer_session(const once__ui_server_t *server,
@@ -274,13 +282,18 @@ static enum MHD_Result answer_session(const once__ui_server_t *server,
     const char *name = trust != NULL ? header(connection, trust) : NULL;
     const char *id = MHD_lookup_connection_value(connection, MHD_COOKIE_KIND, server->cookie);
     once__ui_session_t who = {0};
+    int code;
 
     if (find_session(server, connection, &who) == 0) {
         return answer_json(connection, MHD_HTTP_OK, session_json(server, &who), NULL);
     }
-    if (name != NULL && once__ui_login_trusted(ui->sessions, name, id, &who) == 0) {
+    code = name != NULL ? once__ui_login_trusted(ui->sessions, name, id, &who) : -1;
+    if (code == 0) {
         return answer_json(connection, MHD_HTTP_OK, session_json(server, &who),
                            cookie_of(server, connection, who.id).text);
+    }
+    if (code > 0) {
+        return answer_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE, TOO_MANY);
     }
     return answer_error(connection, MHD_HTTP_UNAUTHORIZED,
                         trust != NULL ? "the proxy did not say who you are" : "a token is needed");
@@ -291,8 +304,12 @@ static enum MHD_Result answer_login(const once__ui_server_t *server,
 {
     const char *token = json_string_value(json_object_get(body, "token"));
     once__ui_session_t who;
+    int code = token != NULL ? once__ui_login(server->ui->sessions, token, &who) : -1;
 
-    if (token == NULL || once__ui_login(server->ui->sessions, token, &who) != 0) {
+    if (code > 0) {
+        return answer_error(connection, MHD_HTTP_SERVICE_UNAVAILABLE, TOO_MANY);
+    }
+    if (code != 0) {
         return answer_error(connection, MHD_HTTP_UNAUTHORIZED,
                             "this token is not known, or was used already");
     }
@@ -471,13 +488,45 @@ static unsigned refusal(const once__ui_server_t *server, struct MHD_Connection *
     return 0;
 }
 
+static line_t *line_of(once__ui_server_t *server, int fd)
+{
+    for (size_t i = 0; i < sizeof(server->lines) / sizeof(server->lines[0]); i++) {
+        if (server->lines[i].fd == fd) {
+            return &server->lines[i];
+        }
+    }
+    return NULL;
+}
+
+static int fd_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    return info != NULL ? info->connect_fd : -1;
+}
+
+/* From now on its time counts; 0: it does not. */
+static void set_since(once__ui_server_t *server, struct MHD_Connection *connection, uint64_t since)
+{
+    line_t *line;
+
+    (void)pthread_mutex_lock(&server->lock);
+    line = line_of(server, fd_of(connection));
+    if (line != NULL) {
+        line->since_ms = since;
+    }
+    (void)pthread_mutex_unlock(&server->lock);
+}
+
 static enum MHD_Result handle(void *data, struct MHD_Connection *connection, const char *whole,
                               const char *method, const char *version, const char *bytes,
                               size_t *len, void **state)
 {
-    const once__ui_server_t *server = data;
+    once__ui_server_t *server = data;
     const char *path = below_prefix(server->ui, whole), *why = NULL;
     upload_t *upload = *state;
+    enum MHD_Result result;
     unsigned status;
 
     (void)version;
@@ -502,28 +551,13 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
         return answer_error(connection, MHD_HTTP_NOT_FOUND,
                             "the page is below its prefix, with a /");
     }
-    return finish(server, connection, strcmp(method, "HEAD") == 0 ? "GET" : method, path, upload);
+    set_since(server, connection, 0);
+    result = finish(server, connection, strcmp(method, "HEAD") == 0 ? "GET" : method, path, upload);
+    set_since(server, connection, once__ui_now());
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------------------------ connections */
-
-static line_t *line_of(once__ui_server_t *server, int fd)
-{
-    for (size_t i = 0; i < sizeof(server->lines) / sizeof(server->lines[0]); i++) {
-        if (server->lines[i].fd == fd) {
-            return &server->lines[i];
-        }
-    }
-    return NULL;
-}
-
-static int fd_of(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-
-    return info != NULL ? info->connect_fd : -1;
-}
 
 static void connected(void *data, struct MHD_Connection *connection, void **context,
                       enum MHD_ConnectionNotificationCode what)
@@ -545,9 +579,7 @@ static void connected(void *data, struct MHD_Connection *connection, void **cont
 static void completed(void *data, struct MHD_Connection *connection, void **state,
                       enum MHD_RequestTerminationCode why)
 {
-    once__ui_server_t *server = data;
     upload_t *upload = *state;
-    line_t *line;
 
     (void)why;
     if (upload != NULL) {
@@ -557,12 +589,7 @@ static void completed(void *data, struct MHD_Connection *connection, void **stat
         once__buf_free(&upload->body);
         free(upload);
     }
-    (void)pthread_mutex_lock(&server->lock);
-    line = line_of(server, fd_of(connection));
-    if (line != NULL) {
-        line->since_ms = once__ui_now();
-    }
-    (void)pthread_mutex_unlock(&server->lock);
+    set_since(data, connection, once__ui_now());
 }
 
 void once__ui_server_tick(once__ui_server_t *server)
@@ -572,7 +599,7 @@ void once__ui_server_tick(once__ui_server_t *server)
     (void)pthread_mutex_lock(&server->lock);
     for (size_t i = 0; i < sizeof(server->lines) / sizeof(server->lines[0]); i++) {
         const line_t *line = &server->lines[i];
-        if (line->fd >= 0 && now - line->since_ms > REQUEST_MS) {
+        if (line->fd >= 0 && line->since_ms != 0 && now - line->since_ms > REQUEST_MS) {
             (void)shutdown(line->fd, SHUT_RDWR); /* its thread notices, and closes it */
         }
     }

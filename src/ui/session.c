@@ -16,7 +16,8 @@
 #include "cli/text.h"
 #include "ui/ui.h"
 
-#define SESSIONS_MAX 64
+#define SESSIONS_MAX 512
+#define OWN_MAX      8 /* sessions of one name: TOKENS_MAX names never need more than there are */
 #define IDLE_MS      (12 * 3600 * UINT64_C(1000)) /* a session that nobody uses ends */
 #define PRINTED_MS   (3600 * UINT64_C(1000))      /* a printed token that nobody uses ends */
 #define TOKENS_MAX   64
@@ -238,21 +239,38 @@ static int is_live(const once__ui_session_t *session, uint64_t now)
     return session->role != ONCE__UI_NOBODY && now - session->used_ms < IDLE_MS;
 }
 
-/* In a free place, or in that of the session that was not used for longest. */
+/*
+ * A free place; that of the person's own session that was not used for longest, if the person has many; NULL if all are other
+ * people's. Nobody's session ends because somebody else signs in.
+ */
+static once__ui_session_t *find_place(once__ui_sessions_t *sessions, const char *name, uint64_t now)
+{
+    once__ui_session_t *free_place = NULL, *own = NULL;
+    size_t count = 0;
+
+    for (size_t i = 0; i < SESSIONS_MAX; i++) {
+        once__ui_session_t *session = &sessions->sessions[i];
+        if (!is_live(session, now)) {
+            free_place = session;
+        } else if (strcmp(session->name, name) == 0) {
+            own = own == NULL || session->used_ms < own->used_ms ? session : own;
+            count++;
+        }
+    }
+    return count >= OWN_MAX || free_place == NULL ? own : free_place;
+}
+
+/* Returns 0; 1: there is no place, or no randomness. */
 static int begin(once__ui_sessions_t *sessions, once__ui_role_t role, const char *name,
                  uint64_t line, once__ui_session_t *out)
 {
-    once__ui_session_t *place = &sessions->sessions[0], made = {.role = role, .line = line};
-    uint64_t now = once__ui_now();
+    once__ui_session_t made = {.role = role, .line = line}, *place;
 
-    if (make_secret(made.id) != 0 || make_secret(made.csrf) != 0) {
-        return -1;
-    }
     snprintf(made.name, sizeof(made.name), "%s", name);
-    made.used_ms = now;
-    for (size_t i = 1; i < SESSIONS_MAX && is_live(place, now); i++) {
-        once__ui_session_t *other = &sessions->sessions[i];
-        place = !is_live(other, now) || other->used_ms < place->used_ms ? other : place;
+    made.used_ms = once__ui_now();
+    place = find_place(sessions, made.name, made.used_ms);
+    if (place == NULL || make_secret(made.id) != 0 || make_secret(made.csrf) != 0) {
+        return 1;
     }
     *place = *out = made;
     return 0;
@@ -270,7 +288,8 @@ int once__ui_login(once__ui_sessions_t *sessions, const char *token, once__ui_se
         const token_t *known = &sessions->tokens[i];
         if (is_secret(known->text, token)) {
             code = begin(sessions, known->role, known->name, known->line, session);
-            sessions->token_count = sessions->printed_ms != 0 ? 0 : sessions->token_count;
+            sessions->token_count =
+                code == 0 && sessions->printed_ms != 0 ? 0 : sessions->token_count;
             break;
         }
     }

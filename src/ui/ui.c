@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config.h"
+#include "cli/letters.h"
 #include "cli/store.h"
 #include "cli/text.h"
 #include "service/notify.h"
@@ -38,6 +39,19 @@ static int check_urls(const once__cli_call_t *call, const char *option,
             strncmp(urls->items[i], "https://", 8) != 0) {
             return once__cli_usage(call->command, "--%s needs the URL of its metrics: http://...",
                                    option);
+        }
+    }
+    return ONCE__CLI_OK;
+}
+
+static int check_letters(const once__cli_call_t *call, const once__cli_list_t *urls)
+{
+    for (size_t i = 0; i < urls->count; i++) {
+        once__cli_replay_t replay = {.from = urls->items[i]};
+        char error[400];
+        if (once__cli_replay_check(&replay, error, sizeof(error)) != 0) {
+            return once__cli_usage(call->command, "--dlq needs kafka://HOST[:PORT]/NAME.dlq or "
+                                                  "amqp[s]://HOST[:PORT]/VHOST/NAME.dlq");
         }
     }
     return ONCE__CLI_OK;
@@ -88,6 +102,7 @@ static int check_settings(const once__cli_call_t *call, once__ui_t *ui)
     code = code == ONCE__CLI_OK ? check_urls(call, "gate", &set->gates) : code;
     code = code == ONCE__CLI_OK ? check_urls(call, "relay", &set->relays) : code;
     code = code == ONCE__CLI_OK ? check_urls(call, "consume", &set->consumers) : code;
+    code = code == ONCE__CLI_OK ? check_letters(call, &set->letters) : code;
     return code == ONCE__CLI_OK ? check_prefix(call, ui) : code;
 }
 
@@ -140,11 +155,14 @@ static int serve(once__ui_t *ui, int signals)
 }
 
 /* The handle that is opened last is the one that errors are explained by. */
-static int open_both(const once__cli_call_t *call, once_t **counting, once_t **once)
+static int open_all(const once__cli_call_t *call, once__ui_t *ui, once_t **counting)
 {
     int code = once__cli_open_threaded(call, counting);
 
-    return code == ONCE__CLI_OK ? once__cli_open_threaded(call, once) : code;
+    if (code == ONCE__CLI_OK && ui->set->letters.count > 0) {
+        code = once__cli_open_threaded(call, &ui->replaying);
+    }
+    return code == ONCE__CLI_OK ? once__cli_open_threaded(call, &ui->once) : code;
 }
 
 static int run_ui(const once__cli_call_t *call)
@@ -161,9 +179,10 @@ static int run_ui(const once__cli_call_t *call)
         once__cli_say("cannot receive signals");
         return ONCE__CLI_STORE;
     }
-    code = open_both(call, &counting, &ui.once);
+    code = open_all(call, &ui, &counting);
     if (code == ONCE__CLI_OK) {
         (void)pthread_mutex_init(&ui.deciding, NULL);
+        (void)pthread_mutex_init(&ui.asking, NULL);
         ui.sessions = once__ui_sessions_new(ui.set);
         ui.watch = once__ui_watch_start(&ui, counting);
         if (ui.sessions != NULL && ui.watch != NULL) {
@@ -174,9 +193,11 @@ static int run_ui(const once__cli_call_t *call)
         }
         once__ui_watch_stop(ui.watch);
         once__ui_sessions_free(ui.sessions);
+        (void)pthread_mutex_destroy(&ui.asking);
         (void)pthread_mutex_destroy(&ui.deciding);
     }
     once__cli_close(ui.once);
+    once__cli_close(ui.replaying);
     once__cli_close(counting);
     (void)close(signals);
     return code;
@@ -199,6 +220,8 @@ static const once__cli_option_t options[] = {
     {"gate", 0, ONCE__CLI_LIST, "URL", "metrics of a gate: http://HOST:PORT/metrics; may be repeated", offsetof(once__ui_settings_t, gates)},
     {"relay", 0, ONCE__CLI_LIST, "URL", "metrics of a relay; may be repeated", offsetof(once__ui_settings_t, relays)},
     {"consume", 0, ONCE__CLI_LIST, "URL", "metrics of a consumer; may be repeated", offsetof(once__ui_settings_t, consumers)},
+    {"dlq", 0, ONCE__CLI_LIST, "URL", "dead letters to show and to replay: a topic or queue NAME.dlq; may be repeated",
+     offsetof(once__ui_settings_t, letters)},
     {0},
 };
 /* clang-format on */
@@ -212,7 +235,8 @@ const once__cli_command_t once__cli_ui = {
         "\n"
         "Prints its address with a token for one browser; HUP prints a new one, or reads the\n"
         "token file again. Decisions follow the rules of keys settle and are added to the\n"
-        "audit trail. docs/ui.md says what to look at when you are called.\n",
+        "audit trail. The store of --dlq is the consumer's, which has the records of its\n"
+        "messages. docs/ui.md says what to look at when you are called.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .options = options,
     .settings_size = sizeof(once__ui_settings_t),

@@ -23,6 +23,7 @@
 #include <once/audit.h>
 
 #include "cli/cli.h"
+#include "cli/operator.h"
 
 typedef enum once__ui_role {
     ONCE__UI_NOBODY,
@@ -51,6 +52,7 @@ typedef struct once__ui_settings {
     const char *role;
     const char *prefix;
     once__cli_list_t origins, gates, relays, consumers;
+    once__cli_list_t letters; /* topics and queues of dead letters */
 } once__ui_settings_t;
 
 typedef struct once__ui_sessions once__ui_sessions_t;
@@ -63,6 +65,8 @@ typedef struct once__ui {
     char prefix[200]; /* "" or /PATH, without a slash at the end */
     once_t *once;
     pthread_mutex_t deciding; /* a handle acts for one person at a time */
+    once_t *replaying;        /* for letters: a broker that hangs must not keep decisions waiting */
+    pthread_mutex_t asking;   /* a broker: one look, or one replay, at a time */
     once__ui_sessions_t *sessions;
     once__ui_watch_t *watch;
 } once__ui_t;
@@ -100,10 +104,10 @@ void once__ui_sessions_free(once__ui_sessions_t *sessions);
 /* Reads the token file again, or makes a new token. `token` is "" if there is a file. Returns once__cli_exit. */
 int once__ui_sessions_load(once__ui_sessions_t *sessions, char token[ONCE__UI_SECRET_SIZE]);
 
-/* Begins a session for a token, which is used up if it was a printed one. 0, or -1 if it is not known. */
+/* Begins a session for a token, which is used up if it was a printed one. 0; -1: it is not known; 1: too many are signed in. */
 int once__ui_login(once__ui_sessions_t *sessions, const char *token, once__ui_session_t *session);
 
-/* Begins a session, or goes on with one, of a person whom a trusted proxy names. 0, or -1 if it is not a name. */
+/* Begins a session, or goes on with one, of a person whom a trusted proxy names. 0; -1: it is not a name; 1: as above. */
 int once__ui_login_trusted(once__ui_sessions_t *sessions, const char *name, const char *id,
                            once__ui_session_t *session);
 
@@ -126,8 +130,12 @@ void once__ui_server_stop(once__ui_server_t *server);
 once__ui_handler_t once__ui_records, once__ui_record, once__ui_response,
     once__ui_audit; /* records.c */
 once__ui_handler_t once__ui_settle, once__ui_erase, once__ui_outbox, once__ui_retry,
-    once__ui_drop;                                   /* decide.c */
-once__ui_handler_t once__ui_stats, once__ui_metrics; /* watch.c */
+    once__ui_drop;                                    /* decide.c */
+once__ui_handler_t once__ui_letters, once__ui_replay; /* letters.c */
+once__ui_handler_t once__ui_stats, once__ui_metrics;  /* watch.c */
+
+/* decide.c: in whose name, and why. 0, or -1 after refusing. */
+int once__ui_operator(once__ui_request_t *request, once__cli_operator_t *operator);
 
 /* `once` is a handle of its own: a count must not keep views waiting. */
 once__ui_watch_t *once__ui_watch_start(once__ui_t *ui, once_t *once);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <once/experimental.h>
+
 #include "base/buf.h"
 #include "cli/stats.h"
 #include "cli/store.h"
@@ -103,7 +105,7 @@ static json_t *count(const once__ui_watch_t *watch)
 {
     once_answer_t *answer = NULL;
     once__cli_json_t json;
-    char said[600];
+    char said[600], server[80];
     int error = once_store_stats_sync(watch->once, &answer);
 
     if (error == ONCE_OK) {
@@ -116,6 +118,9 @@ static json_t *count(const once__ui_watch_t *watch)
         once__cli_json_start(&json);
         once__cli_json_bool(&json, "up", 0);
         once__cli_json_text(&json, "error", said);
+    }
+    if (once_store_server(watch->once, server, sizeof(server)) > 0) {
+        once__cli_json_text(&json, "server", server);
     }
     once__cli_json_put(&json, "at", now_json());
     once_answer_free(answer);

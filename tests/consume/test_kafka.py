@@ -3,6 +3,7 @@ import threading
 import time
 
 from harness import Handler, event, until
+from letters import check_page
 
 QUEUED = 150000
 QUICK = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}  # a dead member is noticed soon
@@ -305,3 +306,12 @@ def test_handler_is_away_and_comes_back(kafka, name, handler, handlers, consume)
     one.wait_metric("handled_total", 5)
     assert sorted(back.keys()) == [f"event-{i}" for i in range(5)]
     assert all(request.headers["Once-Tries"] == "1" for request in back.requests)
+
+
+def test_letters_on_the_page(kafka, name, handler, consume, directory):
+    kafka.create(name, 1)
+    handler.answer = lambda request: 400
+    kafka.produce(name, [event(f"r-{i}", key="k") for i in range(3)])
+    one = consume(kafka.url(name, group=name))
+    one.wait_metric('dead_letters_total{reason="rejected"}', 3)
+    check_page(kafka.url(name + ".dlq"), f"local:{directory}/store", name, one, handler)

@@ -3,6 +3,7 @@ import json
 import threading
 
 from harness import letter, once, until
+from letters import check_page
 
 
 def test_duplicates_and_order(rabbitmq, name, handler, consume):
@@ -137,3 +138,12 @@ def test_headers_that_fill_a_frame_can_be_dead_letters(rabbitmq, name, handler, 
     assert body == b"payload" and properties.headers["once-omitted"] == "headers" and "large" not in properties.headers
     assert properties.headers["ce_id"] == "full" and properties.headers["small"] == "x"
     assert handler.keys() == ["full"]
+
+
+def test_letters_on_the_page(rabbitmq, name, handler, consume, directory):
+    rabbitmq.create(name)
+    handler.answer = lambda request: 400
+    rabbitmq.publish(name, [letter(f"r-{i}", key="k") for i in range(3)])
+    one = consume(rabbitmq.url(name))
+    one.wait_metric('dead_letters_total{reason="rejected"}', 3)
+    check_page(rabbitmq.url(name + ".dlq"), f"local:{directory}/store", name, one, handler)

@@ -28,7 +28,7 @@ def test_postgres():
     page = Page(URL, "--role", "operate")
     client = page.client()
     assert client.get("/api/session").json["postgres"]
-    assert counted(client)["records"] == 202
+    assert counted(client)["records"] == 202 and counted(client)["server"].startswith("PostgreSQL 1")
     rows, cursor, pages = [], "", 0
     while cursor is not None:
         answer = client.get(f"/api/records?cursor={cursor}").json
@@ -57,8 +57,13 @@ def check_events(client):
         for wrong in ([], 101 * [ids[0]], ["'); --"], [ids[0][:8]], [7]):
             assert client.post(f"/api/outbox/{path}", {"ids": wrong, "note": "x"}).status == 400
     assert len(client.get("/api/outbox").json["events"]) == 3
+    for path in ("retry", "drop"):
+        assert client.post(f"/api/outbox/{path}", {"ids": ids, "note": "x", "dry_run": "true"}).status == 400
+        assert client.post(f"/api/outbox/{path}", {"ids": ids, "note": "x", "dry_run": True}).json["done"] == 3
+    assert len(client.get("/api/outbox").json["events"]) == 3
     assert client.post("/api/outbox/retry", {"ids": ids[:2], "note": "mended"}).json["done"] == 2
     assert client.post("/api/outbox/retry", {"ids": ids[:2], "note": "mended"}).json["done"] == 0
+    assert client.post("/api/outbox/drop", {"ids": ids, "note": "x", "dry_run": True}).json["done"] == 1
     assert client.post("/api/outbox/drop", {"ids": ids, "note": "a mistake"}).json["done"] == 1
     assert client.get("/api/outbox").json["events"] == []
     assert len(client.get("/api/outbox?waiting=1").json["events"]) == 2

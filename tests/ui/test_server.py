@@ -73,9 +73,10 @@ def test_nothing_but_the_page_without_a_session(page):
         assert answer.headers["Cache-Control"] == "no-store"
         policy = answer.headers["Content-Security-Policy"]
         assert "script-src 'self'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
-    for path in ("session", "records", "record?id=" + 64 * "0", "response", "stats", "metrics", "audit", "outbox"):
+    for path in ("session", "records", "record?id=" + 64 * "0", "response", "stats", "metrics", "audit", "outbox",
+                 "letters?from=0"):
         assert client.get(f"/api/{path}").status == 401
-    for path in ("settle", "erase", "logout", "outbox/retry", "outbox/drop"):
+    for path in ("settle", "erase", "logout", "outbox/retry", "outbox/drop", "letters/replay"):
         assert client.post(f"/api/{path}", {}).status == 401
     assert client.get("/api/records", Cookie=f"once_ui_{client.port}=" + 32 * "a").status == 401
     assert client.get("/../etc/passwd").status == 404
@@ -145,7 +146,7 @@ def test_a_viewer_cannot_decide(store):
     record = viewer.record("unknown-unknown")
     assert record["state"] == "unknown" and "claim" not in record
     assert "claim" not in viewer.get(f"/api/record?id={record['id']}").json["record"]
-    for path in ("settle", "erase", "outbox/retry", "outbox/drop"):
+    for path in ("settle", "erase", "outbox/retry", "outbox/drop", "letters/replay"):
         answer = viewer.post(f"/api/{path}", {"items": [{"id": record["id"], "claim": "x"}], "outcome": "failed", "note": "x",
                                               "role": "operate"})
         assert answer.status == 403
@@ -188,6 +189,34 @@ def test_tokens_in_a_file(store, tmp_path):
     refused = subprocess.run([ONCE, "ui", store, "--listen", "0", "--token-file", str(path)], capture_output=True, text=True,
                              check=False, timeout=PATIENCE)
     assert refused.returncode == 2 and "line 1" in refused.stderr and "tokentoken" not in refused.stderr
+
+
+def test_nobody_signs_others_out(store, tmp_path):
+    """However often one person signs in: only sessions of the same name make room."""
+    path = tmp_path / "tokens"
+    ann, bob = "a" * 30, "b" * 30
+    path.write_text(f"operate {ann} Ann\nview {bob} bob\n")
+    path.chmod(0o600)
+    page = Page(store, "--token-file", str(path))
+    other, first, last = Client(page.port), Client(page.port), Client(page.port)
+    assert other.login(bob).status == first.login(ann).status == 200
+    for _ in range(600):  # more than there are places
+        assert last.login(ann).status == 200
+    assert other.get("/api/stats").status == last.get("/api/stats").status == 200
+    assert first.get("/api/stats").status == 401
+    assert page.close() == 0
+
+
+def test_more_people_than_places(store):
+    """Names that a proxy says are not bounded: those who are signed in stay so, and others are told."""
+    page = Page(store, "--trust-header", "X-User")
+    client = Client(page.port)
+    client.keep(client.get("/api/session", X_User="first"))
+    statuses = {client.get("/api/session", X_User=f"user{i}", Cookie=None).status for i in range(600)}
+    assert statuses == {200, 503}
+    assert "sign out" in client.get("/api/session", X_User="user600", Cookie=None).json["error"]
+    assert client.get("/api/stats", X_User="first").status == 200
+    assert page.close() == 0
 
 
 def test_a_proxy_says_who_it_is(store):
@@ -235,6 +264,7 @@ def test_what_is_not_served(store):
     for options, word in ((("--listen", "0.0.0.0:0"), "TLS"), (("--listen", "x"), "--listen"), (("--role", "root"), "--role"),
                           (("--trust-header", "a b"), "header"), (("--origin", "https://a.example/b"), "--origin"),
                           (("--prefix", "once"), "--prefix"), (("--gate", "file:///etc/passwd"), "--gate"),
+                          (("--dlq", "kafka://127.0.0.1/orders"), "NAME.dlq"), (("--dlq", "http://127.0.0.1/x.dlq"), "--dlq"),
                           (("--token-file", "/x", "--role", "view"), "token file")):
         refused = subprocess.run([ONCE, "ui", store, *options], capture_output=True, text=True, check=False, timeout=PATIENCE)
         assert refused.returncode in (2, 3) and word in refused.stderr, (options, refused.stderr)
@@ -322,6 +352,43 @@ def test_settling(operator):
     assert trail["entries"][-2]["note"] == "ledger 7" and trail["entries"][-2]["record"] == record["id"]
     story = operator.get(f"/api/record?id={record['id']}").json
     assert [entry["step"] for entry in story["decisions"]] == ["intent", "result"]
+
+
+def test_the_trail_is_read_in_steps(operator, store):
+    """Backwards from its end, a bounded number of entries at a time, each once; what is not whole is noticed on the way."""
+    path = f"{store.partition(':')[2]}/audit"
+    before = trail_of(operator)
+    with open(path, "rb") as file:
+        whole = file.read()
+    pending = operator.record("silent")
+    for _ in range(60):  # refused, which leaves its entries as well
+        assert operator.post("/api/erase", {"id": pending["id"], "claim": pending["claim"], "note": 190 * "x"}).status == 409
+    assert len(operator.get("/api/audit").json["entries"]) < 110
+    after = trail_of(operator)
+    numbers = [entry["number"] for entry in after]
+    assert numbers == list(range(len(numbers), 0, -1)) and after[-len(before):] == before and len(after) >= len(before) + 120
+    with open(path, "rb") as file:
+        text = file.read()
+    assert text.startswith(whole)
+    at = text.index(b"\n", len(text) // 2) + 1
+    with open(path, "r+b") as file:  # a line is taken out
+        file.truncate(at)
+        file.seek(at)
+        file.write(text[text.index(b"\n", at) + 1:])
+    assert len(trail_of(operator, faults=1)) == len(after) - 1
+    with open(path, "r+b") as file:
+        file.write(text)
+    assert operator.get("/api/audit?cursor=" + 80 * "f").status == 200
+    assert operator.get("/api/audit?cursor=x").status == 400
+
+
+def trail_of(client, faults=0):
+    entries, cursor, found = [], "", 0
+    while cursor is not None:
+        answer = client.get(f"/api/audit?cursor={cursor}").json
+        entries, cursor, found = entries + answer["entries"][::-1], answer["cursor"], found + answer["faults"]
+    assert found == faults
+    return entries
 
 
 def test_a_record_that_moved_on_refuses(operator, store):
@@ -477,6 +544,7 @@ def test_a_store_that_goes_away(tmp_path):
         page = Page(url, "--role", "operate")
         client = page.client()
         until(lambda: client.get("/api/records").status == 200 and client.record("order-1"), "the record", PATIENCE)
+        assert counted(client)["server"].startswith("Redis 7.")
         check_erasing(client)
         check_one_cursor_at_once(client, redis)
         check_page_of_a_frozen_store(client, redis)

@@ -1,6 +1,7 @@
 #include "store/postgres/queue.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -433,9 +434,11 @@ static once__postgres_batch_t *batch_of(once__pg_batch_t *base)
 static void connected(void *data, once__pg_connection_t *connection)
 {
     once__postgres_queue_t *queue = data;
+    const char *version = PQparameterStatus(connection->conn, "server_version");
 
     connection_of(connection)->session = (once__postgres_session_t){0};
     queue->met = 1;
+    snprintf(queue->server, sizeof(queue->server), "PostgreSQL %s", version != NULL ? version : "");
     once__postgres_queue_pump(queue);
 }
 

@@ -38,6 +38,7 @@ typedef struct once__postgres_queue {
     once__pg_params_t params;
     once__postgres_packing_t packing;
     char trouble[ONCE__PG_TROUBLE_SIZE];
+    char server[60]; /* "PostgreSQL 15.6", of the last one that was met */
 } once__postgres_queue_t;
 
 /* Takes the URL's parameters. Returns ONCE_OK, ONCE_E_CONFIG or ONCE_E_NOMEM; after an error nothing has to be freed. */

@@ -116,6 +116,11 @@ static void postgres_abandon(once__store_t *store)
     free(store);
 }
 
+static const char *postgres_server(const once__store_t *store)
+{
+    return ((const postgres_t *)store)->queue.server;
+}
+
 static const char *postgres_trouble(const once__store_t *store)
 {
     return ((const postgres_t *)store)->queue.trouble;
@@ -130,6 +135,7 @@ static int postgres_is_away(const once__store_t *store)
 
 const once__store_vt_t once__postgres_store = {
     .scheme = "postgres",
+    .audit_unit = ONCE__AUDIT_NUMBERS,
     .scrubs = 1,
     .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
@@ -139,11 +145,13 @@ const once__store_vt_t once__postgres_store = {
     .close = postgres_close,
     .abandon = postgres_abandon,
     .trouble = postgres_trouble,
+    .server = postgres_server,
     .is_away = postgres_is_away,
 };
 
 const once__store_vt_t once__postgresql_store = {
     .scheme = "postgresql",
+    .audit_unit = ONCE__AUDIT_NUMBERS,
     .scrubs = 1,
     .reap_first_ms = REAP_FIRST_MS,
     .check = postgres_check,
@@ -153,5 +161,6 @@ const once__store_vt_t once__postgresql_store = {
     .close = postgres_close,
     .abandon = postgres_abandon,
     .trouble = postgres_trouble,
+    .server = postgres_server,
     .is_away = postgres_is_away,
 };

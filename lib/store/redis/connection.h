@@ -52,6 +52,7 @@ typedef struct once__redis_shared {
     void (*changed)(void *data, once__redis_connection_t *connection); /* is now ready, or down */
     void *data;
     char trouble[ONCE__REDIS_TROUBLE_SIZE]; /* the last error in words; empty: none */
+    char server[40];                        /* "Redis 7.0.15", of the last one that was met */
     int is_complaint;                       /* it was about a command, not about a connection */
     unsigned refused;                       /* attempts that got no connection */
     int met;                                /* there was a connection */

@@ -128,6 +128,16 @@ static int judge_error(const handshake_t *handshake, const redisReply *reply, ch
     return is_away ? ONCE_E_UNAVAILABLE : ONCE_E_CONFIG;
 }
 
+static void note_server(const char *info, once__redis_shared_t *shared)
+{
+    const char *version = find_line(info, "redis_version");
+
+    if (version != NULL) {
+        (void)snprintf(shared->server, sizeof(shared->server), "Redis %.*s",
+                       (int)strcspn(version, "\r\n"), version);
+    }
+}
+
 static int judge(const handshake_t *handshake, const redisReply *reply)
 {
     once__redis_shared_t *shared = handshake->call.connection->shared;
@@ -135,13 +145,15 @@ static int judge(const handshake_t *handshake, const redisReply *reply)
     if (reply->type == REDIS_REPLY_ERROR) {
         return judge_error(handshake, reply, shared->trouble);
     }
-    if (handshake->step == STEP_INFO) {
-        return reply->type == REDIS_REPLY_STRING
-                   ? once__redis_judge_info(reply->str, shared->settings, shared->trouble,
-                                            &shared->max_bytes)
-                   : ONCE_E_UNAVAILABLE;
+    if (handshake->step != STEP_INFO) {
+        return ONCE_OK;
     }
-    return ONCE_OK;
+    if (reply->type != REDIS_REPLY_STRING) {
+        return ONCE_E_UNAVAILABLE;
+    }
+    note_server(reply->str, shared);
+    return once__redis_judge_info(reply->str, shared->settings, shared->trouble,
+                                  &shared->max_bytes);
 }
 
 static void finish(once__redis_connection_t *connection, int code)

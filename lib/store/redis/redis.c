@@ -238,6 +238,11 @@ static int open_any(const once__store_config_t *config, const once__store_vt_t *
     return ONCE_OK;
 }
 
+static const char *redis_server(const once__store_t *store)
+{
+    return ((const once__redis_t *)store)->shared.server;
+}
+
 static const char *redis_trouble(const once__store_t *store)
 {
     return ((const once__redis_t *)store)->shared.trouble;
@@ -258,6 +263,7 @@ static int redis_is_away(const once__store_t *store)
     }                                                                                              \
     const once__store_vt_t once__##name##_store = {                                                \
         .scheme = (text),                                                                          \
+        .audit_unit = ONCE__AUDIT_LINES,                                                           \
         .scrubs = 1,                                                                               \
         .check = redis_check,                                                                      \
         .open = name##_open,                                                                       \
@@ -266,6 +272,7 @@ static int redis_is_away(const once__store_t *store)
         .close = redis_close,                                                                      \
         .abandon = redis_abandon,                                                                  \
         .trouble = redis_trouble,                                                                  \
+        .server = redis_server,                                                                    \
         .is_away = redis_is_away,                                                                  \
     };
 

@@ -8,6 +8,7 @@
 #include "broker/dead_letter.h"
 #include "cli/commands.h"
 #include "cli/json.h"
+#include "cli/letters.h"
 #include "cli/table.h"
 #include "cli/text.h"
 #include "cli/options.h"
@@ -26,9 +27,6 @@ static const char *const columns[] = {
     ONCE__BROKER_DEAD_LETTER_TRIES,  ONCE__BROKER_DEAD_LETTER_SOURCE,
     ONCE__BROKER_DEAD_LETTER_DETAIL};
 static const char *const heads[] = {"TIME", "ID", "REASON", "STATUS", ">TRIES", "SOURCE", "WHY"};
-static const char *const members[] = {"time",  "id",     "reason", "status",
-                                      "tries", "source", "detail"};
-
 #define COLUMNS (sizeof(columns) / sizeof(columns[0]))
 
 typedef struct listing {
@@ -51,25 +49,9 @@ static void add_row(listing_t *listing, const once__broker_browsed_t *message)
 
 static int print_json(const once__broker_browsed_t *message)
 {
-    once_slice_t omitted = once__broker_browsed_header(message, ONCE__BROKER_DEAD_LETTER_OMITTED);
     once__cli_json_t json;
 
-    once__cli_json_start(&json);
-    for (size_t i = 0; i < COLUMNS; i++) {
-        once_slice_t value = once__broker_browsed_header(message, columns[i]);
-        if (value.data != NULL) {
-            once__cli_json_bytes(&json, members[i], value);
-        }
-    }
-    if (message->key.data != NULL) {
-        once__cli_json_bytes(&json, "key", message->key);
-    }
-    once__cli_json_number(&json, "partition", (uint64_t)message->partition);
-    once__cli_json_number(&json, "offset", (uint64_t)message->offset);
-    once__cli_json_number(&json, "bytes", message->payload.len);
-    if (omitted.data != NULL) {
-        once__cli_json_bytes(&json, "omitted", omitted);
-    }
+    once__cli_letter_json(message, &json);
     return once__cli_json_print(&json);
 }
 

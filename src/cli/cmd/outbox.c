@@ -247,6 +247,28 @@ int once__cli_outbox_decide(const char *url, int drop, const char *const *ids, s
     return code;
 }
 
+int once__cli_outbox_count(const char *url, const char *const *ids, size_t count, int64_t *found)
+{
+    PGconn *conn;
+    int code = once__cli_pg_connect(url, &conn);
+
+    *found = 0;
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    for (size_t i = 0; code == ONCE__CLI_OK && i < count; i++) {
+        PGresult *result = is_id(ids[i]) ? list(conn, 0, ids[i], 1) : NULL;
+        *found += result != NULL ? PQntuples(result) : 0;
+        code = result != NULL ? ONCE__CLI_OK : !is_id(ids[i]) ? ONCE__CLI_USAGE : ONCE__CLI_STORE;
+        PQclear(result);
+    }
+    if (code == ONCE__CLI_USAGE) {
+        once__cli_say("an event is named by its id");
+    }
+    PQfinish(conn);
+    return code;
+}
+
 /* All dead events that the operands name, as a text array; NULL after saying why not. */
 static char *find(PGconn *conn, const once__cli_call_t *call, int *code)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <once/audit.h>
+#include <once/experimental.h>
 
 #include "base/bytes.h"
 #include "cli/commands.h"
@@ -21,7 +22,8 @@
 #include "cli/pg.h"
 #endif
 
-#define EVENTS_MAX 10000
+#define EVENTS_MAX  10000
+#define TRAIL_STEPS 20 /* of a view: about two thousand entries */
 
 typedef struct settings {
     once__cli_target_t target;
@@ -215,6 +217,32 @@ static int ask_trail(trace_t *trace, once_t *once)
     return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("read the audit trail", error);
 }
 
+/* The same for the newest part of a trail, which may be long. Its steps come newest first, and the decisions in their order. */
+static int ask_newest(trace_t *trace, once_t *once)
+{
+    once_cursor_t cursor = {.end = 0};
+    json_t *all = json_array();
+    int error = ONCE_OK;
+
+    for (int i = 0; error == ONCE_OK && i < TRAIL_STEPS && !cursor.end; i++) {
+        json_t *step;
+        error = once_audit_page_sync(once, &cursor, take_decision, trace, NULL);
+        step = json_incref(json_object_get(trace->root, "decisions"));
+        trace->broken |= step != NULL && json_array_extend(step, all) != 0;
+        (void)json_object_del(trace->root, "decisions");
+        if (step != NULL) {
+            json_decref(all);
+            all = step;
+        }
+    }
+    if (json_array_size(all) > 0) {
+        put(trace, trace->root, "decisions", json_incref(all));
+    }
+    json_decref(all);
+    put(trace, trace->root, "decisions_cut", json_boolean(error == ONCE_OK && !cursor.end));
+    return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("read the audit trail", error);
+}
+
 /* -------------------------------------------------------------------------------------------------------- other stores */
 
 static void derive(trace_t *trace, json_t *found, once_slice_t key)
@@ -395,7 +423,7 @@ int once__cli_trace_json(const char *url, once_t *once, const once_record_t *rec
 
     start(&trace, record);
     code = ask_database(&trace, url, record);
-    code = code == ONCE__CLI_OK ? ask_trail(&trace, once) : code;
+    code = code == ONCE__CLI_OK ? ask_newest(&trace, once) : code;
     make_json(&trace, record, parts, json);
     json_decref(trace.root);
     return code;

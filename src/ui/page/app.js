@@ -168,7 +168,7 @@ async function ask(path, body) {
 
 function confirmDialog(title, parts, action, run) {
     const problem = el('p', { class: 'notice bad', role: 'alert', hidden: true });
-    const note = el('textarea', { required: true, maxlength: 300, rows: 2, name: 'note' });
+    const note = el('textarea', { required: true, maxlength: 200, rows: 2, name: 'note' });
     const send = el('button', { type: 'submit', class: action.danger ? 'danger' : 'main' }, action.text);
     const dialog = el(
         'dialog',
@@ -641,36 +641,7 @@ function showOperations(main, query) {
         ];
         place.replaceChildren(
             now.rows.length
-                ? el(
-                      'div',
-                      { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Operations' },
-                      el(
-                          'table',
-                          { class: 'stack' },
-                          el(
-                              'thead',
-                              {},
-                              el(
-                                  'tr',
-                                  {},
-                                  heads.map((head, i) => el('th', { scope: 'col', class: i > 2 && i < 7 ? 'num' : null }, head)),
-                              ),
-                          ),
-                          el(
-                              'tbody',
-                              {},
-                              now.rows.map((row) =>
-                                  el(
-                                      'tr',
-                                      {},
-                                      cells(row).map((cell, i) =>
-                                          el('td', { 'data-head': heads[i], class: i > 2 && i < 7 ? 'num' : null }, cell),
-                                      ),
-                                  ),
-                              ),
-                          ),
-                      ),
-                  )
+                ? table('Operations', heads, now.rows.map(cells), (i) => i > 2 && i < 7)
                 : el(
                       'p',
                       { class: 'empty dim' },
@@ -683,6 +654,39 @@ function showOperations(main, query) {
 }
 
 // ------------------------------------------------------------------------------------------------------------------ one
+
+// Rows of cells; on a phone each row is a block, and each cell has its head.
+function table(label, heads, rows, numbers = () => false) {
+    const kind = (i) => (numbers(i) ? 'num' : null);
+    return el(
+        'div',
+        { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': label },
+        el(
+            'table',
+            { class: 'stack' },
+            el(
+                'thead',
+                {},
+                el(
+                    'tr',
+                    {},
+                    heads.map((head, i) => el('th', { scope: 'col', class: kind(i) }, head)),
+                ),
+            ),
+            el(
+                'tbody',
+                {},
+                rows.map((cells) =>
+                    el(
+                        'tr',
+                        {},
+                        cells.map((cell, i) => el('td', { 'data-head': heads[i], class: kind(i) }, cell)),
+                    ),
+                ),
+            ),
+        ),
+    );
+}
 
 function facts(pairs) {
     return el(
@@ -702,8 +706,17 @@ function lifeOf(answer) {
         unknown: ['bad', 'Unknown: it may or may not have taken effect'],
         pending: [record.stuck ? 'bad' : '', record.stuck ? 'Its holder went silent' : 'Its holder is at work'],
     };
-    const steps = [[record.created, '', 'Asked for the first time']];
-    if (record.epoch > 1) steps.push([null, '', `${record.epoch} attempts; this is the last one`]);
+    const steps = [[record.created, '', 'Asked for the first time']]; // in the order of time, as far as it is known
+    const attempts = record.attempts || [];
+    for (const attempt of attempts) {
+        const by = textOf(attempt, 'holder');
+        steps.push([
+            attempt.ended,
+            attempt.state === 'failed' ? '' : 'bad',
+            `Attempt ${attempt.epoch} ended: ${attempt.state}${textOf(attempt, 'cause') ? ` (${textOf(attempt, 'cause')})` : ''}${by ? `, held by ${by}` : ''}`,
+        ]);
+    }
+    if (answer.checkpoint) steps.push([answer.checkpoint.time, '', `Checkpoint ${answer.checkpoint.name}`]);
     if (answer.transaction) steps.push([answer.transaction.time, 'good', `Transaction ${answer.transaction.id} committed`]);
     for (const entry of answer.decisions || []) {
         steps.push([
@@ -712,10 +725,14 @@ function lifeOf(answer) {
             `${entry.by}: ${entry.act}, ${entry.step}${entry.result ? ` ${entry.result}` : ''}${entry.note ? ` — ${entry.note}` : ''}`,
         ]);
     }
+    steps.sort((a, b) => new Date(a[0] || record.created) - new Date(b[0] || record.created));
+    if (record.epoch > attempts.length + 1)
+        steps.splice(1, 0, [null, '', `Of the first ${record.epoch - 1 - attempts.length} attempts no more is kept`]);
+    if (answer.decisions_cut) steps.push([null, '', 'The audit trail is long: once trace has decisions of before']);
     steps.push([
         record.changed,
         ends[record.state][0],
-        `${ends[record.state][1]}${textOf(record, 'cause') ? ` (${textOf(record, 'cause')})` : ''}`,
+        `${record.epoch > 1 ? `Attempt ${record.epoch}. ` : ''}${ends[record.state][1]}${textOf(record, 'cause') ? ` (${textOf(record, 'cause')})` : ''}`,
     ]);
     for (const event of answer.events || []) {
         steps.push([
@@ -867,186 +884,388 @@ async function showOperation(main, id) {
 
 // ------------------------------------------------------------------------------------------------------- events, audit
 
+// A list that can be chosen from, for those who may decide: `cells` of an item, and how it is named and told from others.
+function chooser(label, heads, items, cells, nameOf, idOf) {
+    const picked = new Set();
+    const operate = state.session.role === 'operate';
+    const boxes = [];
+    const rows = items.map((item) => {
+        if (!operate) return cells(item);
+        const box = el('input', {
+            type: 'checkbox',
+            'aria-label': `Choose ${nameOf(item)}`,
+            onchange: () => {
+                if (box.checked) picked.add(idOf(item));
+                else picked.delete(idOf(item));
+            },
+        });
+        boxes.push(box);
+        return [box, ...cells(item)];
+    });
+    const all = el(
+        'button',
+        {
+            type: 'button',
+            onclick: () => {
+                const wanted = picked.size < items.length;
+                for (const box of boxes) box.checked = wanted;
+                picked.clear();
+                if (wanted) for (const item of items) picked.add(idOf(item));
+            },
+        },
+        'All of them',
+    );
+    return { picked, all, element: table(label, operate ? ['Choose', ...heads] : heads, rows) };
+}
+
+// Asks for a note, and first, if wanted, what would happen.
+function decideMany(picked, path, words, body, after) {
+    if (!picked.size) {
+        say('Choose some first.');
+        return;
+    }
+    const problems = (answer) => (answer.results || []).filter((result) => !result.done).map((result) => result.why);
+    const dry = el('p', { role: 'status' });
+    const tryIt = el(
+        'button',
+        {
+            type: 'button',
+            onclick: async () => {
+                dry.textContent = 'Looking…';
+                try {
+                    const answer = await ask(path, { ...body(), note: 'dry run', dry_run: true }).catch((error) => {
+                        if (!error.answer || !error.answer.results) throw error;
+                        return error.answer;
+                    });
+                    const refused = problems(answer);
+                    dry.textContent = `${answer.done} of ${picked.size} ${words.would}.${refused.length ? ` ${refused[0]}` : ''}`;
+                } catch (error) {
+                    dry.textContent = error.message;
+                }
+            },
+        },
+        'Dry run',
+    );
+    confirmDialog(
+        words.title,
+        [
+            el('p', {}, words.text),
+            el('p', {}, count(picked.size, 'is chosen.', 'are chosen.')),
+            el('div', { class: 'row' }, tryIt, dry),
+        ],
+        { text: words.button, danger: words.danger },
+        async (note) => {
+            const done = await ask(path, { ...body(), note });
+            const refused = problems(done);
+            say(`${number(done.done)}: done.${refused.length ? ` ${refused.length} not: ${refused[0]}` : ''}`);
+            after();
+        },
+    );
+}
+
+// What waits in the outbox, by itself: there need not be a relay that could be asked.
+async function waitingEvents() {
+    try {
+        const { events, limit } = await ask('outbox?waiting=1');
+        if (!events.length) return el('p', { class: 'dim' }, 'No event waits to be published.');
+        const all = events.length === limit ? `${limit} or more events wait` : count(events.length, 'event waits', 'events wait');
+        return el(
+            'p',
+            { class: events[0].age_ms > 60000 ? 'notice bad' : 'dim' },
+            `${all} to be published, the oldest for ${span(events[0].age_ms)}.`,
+        );
+    } catch {
+        return null; // the list below says why
+    }
+}
+
 async function showEvents(main) {
     const mine = state.view;
-    main.replaceChildren(
-        el('h1', {}, 'Dead events'),
-        el('p', { class: 'dim' }, 'The destination refused them for good, or they failed too often. Repair the reason first.'),
-    );
+    main.replaceChildren(el('h1', {}, 'Events'));
     let answer;
+    let waiting;
     try {
+        waiting = await waitingEvents();
         answer = await ask('outbox');
     } catch (error) {
         if (mine === state.view) main.append(el('p', { class: 'notice bad', role: 'alert' }, error.message));
         return;
     }
     if (mine !== state.view) return;
+    main.append(
+        ...[
+            waiting,
+            el('h2', {}, 'Dead events'),
+            el('p', { class: 'dim' }, 'The destination refused them for good, or they failed too often. Repair the reason first.'),
+        ].filter(Boolean),
+    );
     if (!answer.events.length) {
         main.append(el('div', { class: 'empty card' }, el('b', {}, 'No dead events.')));
         return;
     }
-    const picked = new Set();
-    const operate = state.session.role === 'operate';
-    const heads = [operate ? 'Choose' : null, 'Topic', 'Type', 'Key', 'Age', 'Tries', 'Reason', 'Id'].filter(Boolean);
-    const change = (path, title, text, button) => () => {
-        if (!picked.size) {
-            say('Choose some events first.');
-            return;
-        }
-        confirmDialog(
-            title,
-            [el('p', {}, text), el('p', {}, count(picked.size, 'event is chosen.', 'events are chosen.'))],
-            { text: button, danger: path.endsWith('drop') },
-            async (note) => {
-                const done = await ask(path, { ids: [...picked], note });
-                say(`${count(done.done, 'event', 'events')}: done.`);
-                route();
-            },
-        );
+    const heads = ['Topic', 'Type', 'Key', 'Age', 'Tries', 'Reason', 'Id'];
+    const list = chooser(
+        'Dead events',
+        heads,
+        answer.events,
+        (event) => [
+            event.topic,
+            event.type,
+            event.key ?? '–',
+            span(event.age_ms),
+            event.tries,
+            event.reason,
+            el('code', {}, event.id),
+        ],
+        (event) => `event ${event.id}`,
+        (event) => event.id,
+    );
+    main.append(list.element);
+    if (answer.events.length === answer.limit) main.append(el('p', { class: 'dim' }, `The oldest ${answer.limit} are shown.`));
+    if (state.session.role !== 'operate') return;
+    const body = () => ({ ids: [...list.picked] });
+    const again = {
+        title: 'Publish them again',
+        text: 'They keep their ids and queue behind everything that waits: later events of the same key may have been published already.',
+        button: 'Publish again',
+        would: 'are still dead, and would be published again',
+    };
+    const drop = {
+        title: 'Drop them',
+        text: 'These events will never be published.',
+        button: 'Drop them',
+        would: 'are still dead, and would be dropped',
+        danger: true,
     };
     main.append(
         el(
             'div',
-            { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Dead events' },
+            { class: 'row card picked' },
+            list.all,
             el(
-                'table',
-                { class: 'stack' },
-                el(
-                    'thead',
-                    {},
-                    el(
-                        'tr',
-                        {},
-                        heads.map((head) => el('th', { scope: 'col' }, head)),
-                    ),
-                ),
-                el(
-                    'tbody',
-                    {},
-                    answer.events.map((event) => {
-                        const cells = [
-                            event.topic,
-                            event.type,
-                            event.key ?? '–',
-                            span(event.age_ms),
-                            event.tries,
-                            event.reason,
-                            el('code', {}, event.id),
-                        ];
-                        if (operate) {
-                            const box = el('input', {
-                                type: 'checkbox',
-                                'aria-label': `Choose event ${event.id}`,
-                                onchange: () => {
-                                    if (box.checked) picked.add(event.id);
-                                    else picked.delete(event.id);
-                                },
-                            });
-                            cells.unshift(box);
-                        }
-                        return el(
-                            'tr',
-                            {},
-                            cells.map((cell, i) => el('td', { 'data-head': heads[i] }, cell)),
-                        );
-                    }),
-                ),
+                'button',
+                { class: 'main', type: 'button', onclick: () => decideMany(list.picked, 'outbox/retry', again, body, route) },
+                'Publish again…',
+            ),
+            el(
+                'button',
+                { class: 'danger', type: 'button', onclick: () => decideMany(list.picked, 'outbox/drop', drop, body, route) },
+                'Drop…',
             ),
         ),
     );
-    if (answer.events.length === answer.limit) main.append(el('p', { class: 'dim' }, `The oldest ${answer.limit} are shown.`));
-    if (operate) {
+}
+
+// ------------------------------------------------------------------------------------------------------------- messages
+
+const REASONS = {
+    rejected: 'the handler refused it',
+    tries: 'it failed too often',
+    mismatch: 'its id was used with another content',
+    'no-id': 'it has no id',
+};
+
+// What became of the message since, by the record of its id.
+function letterRecord(letter) {
+    if (!letter.record) return '–';
+    const words = { completed: 'handled since', failed: 'can be handled', pending: 'being handled', unknown: 'unknown: decide' };
+    return el('a', { href: `#/operation/${letter.record}` }, words[letter.state] || letter.state);
+}
+
+async function showLetters(place, from) {
+    const mine = state.view;
+    const name = state.session.letters[from];
+    place.replaceChildren(el('p', { class: 'dim' }, 'Asking the broker…'));
+    let answer;
+    try {
+        answer = await ask(`letters?from=${from}`);
+    } catch (error) {
+        if (mine !== state.view) return;
+        place.replaceChildren(
+            el('p', { class: 'notice bad', role: 'alert' }, error.message),
+            el('button', { type: 'button', onclick: () => showLetters(place, from) }, 'Try again'),
+        );
+        return;
+    }
+    if (mine !== state.view) return;
+    if (!answer.letters.length) {
+        place.replaceChildren(el('div', { class: 'empty card' }, el('b', {}, 'No dead letters.')));
+        return;
+    }
+    const heads = ['Time', 'Message', 'Reason', 'Status', 'Tries', 'From', 'Its record'];
+    const list = chooser(
+        `Dead letters of ${name}`,
+        heads,
+        answer.letters,
+        (letter) => [
+            time(letter.time),
+            el('code', {}, textOf(letter, 'id') || '–'),
+            `${REASONS[letter.reason] || textOf(letter, 'reason') || '–'}${textOf(letter, 'detail') ? `: ${textOf(letter, 'detail')}` : ''}`,
+            letter.status || '–',
+            letter.tries || '–',
+            textOf(letter, 'source') || '–',
+            letterRecord(letter),
+        ],
+        (letter) => `letter ${textOf(letter, 'id')}`,
+        (letter) => letter.mark,
+    );
+    const words = {
+        title: 'Replay them',
+        text: 'They are published to where they came from, to be handled again. What was handled meanwhile is recognised by its id.',
+        button: 'Replay',
+        would: 'would be published again',
+    };
+    place.replaceChildren(
+        ...[
+            list.element,
+            answer.more ? el('p', { class: 'dim' }, `The first ${answer.limit} are shown; once dlq list has all.`) : null,
+            state.session.role === 'operate'
+                ? el(
+                      'div',
+                      { class: 'row card picked' },
+                      list.all,
+                      el(
+                          'button',
+                          {
+                              class: 'main',
+                              type: 'button',
+                              onclick: () =>
+                                  decideMany(
+                                      list.picked,
+                                      'letters/replay',
+                                      words,
+                                      () => ({ from: String(from), marks: [...list.picked] }),
+                                      () => showLetters(place, from),
+                                  ),
+                          },
+                          'Replay…',
+                      ),
+                  )
+                : null,
+        ].filter(Boolean),
+    );
+}
+
+// Of each consumer that was named: what waits, and for whom.
+function drawConsumers(place) {
+    const consumers = (state.peers || []).filter((peer) => peer.kind === 'consume');
+    const heads = ['Consumer', 'Lag', 'Parked', 'Paused', 'Retries', 'Dead letters since it began'];
+    const known = (value) => (value === null ? 'unknown' : number(value));
+    place.replaceChildren(
+        ...[
+            consumers.length
+                ? table(
+                      'Consumers',
+                      heads,
+                      consumers.map((peer) => {
+                          if (!peer.up) return [peer.url, peer.error, '–', '–', '–', '–'];
+                          const dead = peer.samples.filter(
+                              (sample) => sample.name === 'once_consume_dead_letters_total' && sample.value > 0,
+                          );
+                          return [
+                              peer.url,
+                              known(sum(peer.samples, 'once_consume_lag')),
+                              known(sum(peer.samples, 'once_consume_parked')),
+                              known(sum(peer.samples, 'once_consume_paused')),
+                              known(sum(peer.samples, 'once_consume_retries_total')),
+                              dead.map((sample) => `${number(sample.value)} ${sample.labels.reason}`).join(', ') || '0',
+                          ];
+                      }),
+                      (i) => i > 0 && i < 5,
+                  )
+                : null,
+            consumers.some((peer) => sum(peer.samples, 'once_consume_parked') > 0)
+                ? el(
+                      'p',
+                      { class: 'notice bad' },
+                      'Parked messages may have been handled, and wait for a person, with those of the same key behind them: ',
+                      el('a', { class: 'link', href: '#/decide' }, 'decide'),
+                      ' about each (its name is TOPIC/PARTITION@OFFSET), in the store of that consumer.',
+                  )
+                : null,
+        ].filter(Boolean),
+    );
+}
+
+function showMessages(main) {
+    state.consumers = el('div');
+    main.replaceChildren(el('h1', {}, 'Messages'), state.consumers);
+    drawConsumers(state.consumers);
+    state.session.letters.forEach((name, from) => {
+        const place = el('div');
         main.append(
-            el(
-                'div',
-                { class: 'row card picked' },
-                el(
-                    'button',
-                    {
-                        class: 'main',
-                        type: 'button',
-                        onclick: change(
-                            'outbox/retry',
-                            'Publish them again',
-                            'They keep their ids and queue behind everything that waits: later events of the same key may have been published already.',
-                            'Publish again',
-                        ),
-                    },
-                    'Publish again…',
-                ),
-                el(
-                    'button',
-                    {
-                        class: 'danger',
-                        type: 'button',
-                        onclick: change('outbox/drop', 'Drop them', 'These events will never be published.', 'Drop them'),
-                    },
-                    'Drop…',
-                ),
-            ),
+            el('h2', {}, 'Dead letters ', el('span', { class: 'dim mono' }, name)),
+            el('p', { class: 'dim' }, 'Messages that a consumer gave up. Repair the reason first, then replay them.'),
+            place,
+        );
+        showLetters(place, from);
+    });
+    if (!state.session.letters.length) {
+        main.append(
+            el('p', { class: 'notice' }, 'No dead letters were named. Start it with the store of the consumer, and --dlq:'),
+            el('pre', {}, 'once ui … --dlq kafka://127.0.0.1:9092/orders.dlq'),
         );
     }
 }
 
-async function showAudit(main) {
+// ---------------------------------------------------------------------------------------------------------------- audit
+
+function showAudit(main) {
     const mine = state.view;
-    main.replaceChildren(el('h1', {}, 'What people decided'));
-    let answer;
-    try {
-        answer = await ask('audit');
-    } catch (error) {
-        if (mine === state.view) main.append(el('p', { class: 'notice bad', role: 'alert' }, error.message));
-        return;
-    }
-    if (mine !== state.view) return;
     const heads = ['No.', 'Time', 'Who', 'What', 'Step', 'About', 'Note'];
-    main.append(
-        ...[
-            answer.faults
-                ? el('p', { class: 'notice bad' }, 'The trail is not whole: run once audit verify.')
-                : el('p', { class: 'dim' }, `${count(answer.count, 'entry', 'entries')}, whole. Newest first.`),
-            answer.entries.length
-                ? el(
-                      'div',
-                      { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Audit trail' },
-                      el(
-                          'table',
-                          { class: 'stack' },
-                          el(
-                              'thead',
-                              {},
-                              el(
-                                  'tr',
-                                  {},
-                                  heads.map((head) => el('th', { scope: 'col' }, head)),
-                              ),
-                          ),
-                          el(
-                              'tbody',
-                              {},
-                              answer.entries.reverse().map((entry) =>
-                                  el(
-                                      'tr',
-                                      {},
-                                      [
-                                          entry.number,
-                                          time(entry.time),
-                                          entry.by || '–',
-                                          entry.act || '–',
-                                          `${entry.step || ''}${entry.result ? `: ${entry.result}` : ''}`,
-                                          entry.record
-                                              ? el('a', { href: `#/operation/${entry.record}` }, entry.record.slice(0, 12))
-                                              : entry.object || entry.on || '–',
-                                          entry.note || '',
-                                      ].map((cell, i) => el('td', { 'data-head': heads[i] }, cell)),
-                                  ),
-                              ),
-                          ),
+    const trail = { entries: [], cursor: '', faults: 0, error: null, busy: false };
+    const place = el('div');
+    main.replaceChildren(el('h1', {}, 'What people decided'), place);
+
+    async function more() {
+        trail.busy = true;
+        trail.error = null;
+        try {
+            const answer = await ask(`audit?cursor=${trail.cursor}`);
+            trail.entries.push(...answer.entries.reverse());
+            trail.cursor = answer.cursor;
+            trail.faults += answer.faults;
+        } catch (error) {
+            trail.error = error.message;
+        }
+        trail.busy = false;
+        if (mine === state.view) draw();
+    }
+    function draw() {
+        const ended = trail.cursor === null;
+        const read = count(trail.entries.length, 'entry', 'entries');
+        place.replaceChildren(
+            ...[
+                trail.error ? el('p', { class: 'notice bad', role: 'alert' }, trail.error) : null,
+                trail.faults
+                    ? el('p', { class: 'notice bad' }, 'The trail is not whole: run once audit verify.')
+                    : el(
+                          'p',
+                          { class: 'dim', role: 'status' },
+                          ended ? `${read}, whole. Newest first.` : `The newest ${read}; these are whole. Newest first.`,
                       ),
-                  )
-                : el('p', { class: 'empty dim' }, 'No decisions yet.'),
-        ].filter(Boolean),
-    );
+                trail.entries.length
+                    ? table(
+                          'Audit trail',
+                          heads,
+                          trail.entries.map((entry) => [
+                              entry.number,
+                              time(entry.time),
+                              entry.by || '–',
+                              entry.act || '–',
+                              `${entry.step || ''}${entry.result ? `: ${entry.result}` : ''}`,
+                              entry.record
+                                  ? el('a', { href: `#/operation/${entry.record}` }, entry.record.slice(0, 12))
+                                  : entry.object || entry.on || '–',
+                              entry.note || '',
+                          ]),
+                      )
+                    : el('p', { class: 'empty dim' }, ended ? 'No decisions yet.' : ''),
+                ended ? null : el('button', { type: 'button', onclick: more }, 'Older ones'),
+            ].filter(Boolean),
+        );
+    }
+    more();
 }
 
 // ---------------------------------------------------------------------------------------------------------- live numbers
@@ -1160,14 +1379,19 @@ function measure(peer) {
     });
 }
 
+const OUTCOMES = { run: 'Executed', replay: 'Replayed', busy: 'Busy', mismatch: 'Mismatch', unknown: 'Unknown', error: 'Error' };
+
+// Requests by route and outcome since the gate began, and how each route does now.
 function routesOf(peer) {
     const routes = new Map();
+    const seen = new Set(['run', 'replay']);
     for (const sample of peer.samples) {
         if (sample.name !== 'once_requests_total') continue;
-        const found = routes.get(sample.labels.route || '–') || { all: 0, run: 0, replay: 0, other: 0 };
+        const found = routes.get(sample.labels.route || '–') || { all: 0 };
+        const outcome = sample.labels.outcome;
         found.all += sample.value;
-        if (sample.labels.outcome === 'run' || sample.labels.outcome === 'replay') found[sample.labels.outcome] += sample.value;
-        else found.other += sample.value;
+        found[outcome] = (found[outcome] ?? 0) + sample.value;
+        if (sample.value > 0) seen.add(outcome);
         routes.set(sample.labels.route || '–', found);
     }
     const rows = [...routes]
@@ -1175,42 +1399,31 @@ function routesOf(peer) {
         .sort((a, b) => b[1].all - a[1].all)
         .slice(0, 20);
     if (!rows.length) return null;
-    const heads = ['Route', 'Requests', 'Executed', 'Replayed', 'Other', 'Replay ratio'];
-    return el(
-        'div',
-        { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Requests by route' },
-        el(
-            'table',
-            { class: 'stack' },
-            el(
-                'thead',
-                {},
-                el(
-                    'tr',
-                    {},
-                    heads.map((head, i) => el('th', { scope: 'col', class: i ? 'num' : null }, head)),
-                ),
-            ),
-            el(
-                'tbody',
-                {},
-                rows.map(([route, found]) =>
-                    el(
-                        'tr',
-                        {},
-                        [
-                            route,
-                            number(found.all),
-                            number(found.run),
-                            number(found.replay),
-                            number(found.other),
-                            `${(found.all ? (found.replay / found.all) * 100 : 0).toFixed(1)} %`,
-                        ].map((cell, i) => el('td', { 'data-head': heads[i], class: i ? 'num' : null }, cell)),
-                    ),
-                ),
-            ),
-        ),
-    );
+    const outcomes = [...seen].sort((a, b) => (OUTCOMES[a] ? 0 : 1) - (OUTCOMES[b] ? 0 : 1));
+    const heads = [
+        'Route',
+        'Now',
+        'In flight',
+        'Claim, 99 %',
+        'Requests',
+        ...outcomes.map((name) => OUTCOMES[name] || name),
+        'Replay ratio',
+    ];
+    const cells = ([route, found]) => {
+        const own = peer.samples.filter((sample) => (sample.labels.route || '–') === route);
+        const now = rate(`${peer.url} ${route}`, found.all, peer.at);
+        const claim = quantile(`${peer.url} ${route} claim`, own, 'once_claim_seconds', 0.99, peer.at);
+        return [
+            route,
+            now === null ? '–' : `${number(now)}/s`,
+            number(sum(own, 'once_in_flight') ?? 0),
+            span(claim),
+            number(found.all),
+            ...outcomes.map((name) => number(found[name] ?? 0)),
+            `${((found.replay ?? 0) / found.all * 100).toFixed(1)} %`,
+        ];
+    };
+    return table('Requests by route', heads, rows.map(cells), (i) => i > 0);
 }
 
 function versionOf(peer) {
@@ -1262,7 +1475,7 @@ function drawNumbers(main) {
         el('h2', {}, 'Versions'),
         facts([
             ['once ui', state.session.version],
-            ['Store', state.session.store],
+            ['Store', [state.session.store, state.stats && state.stats.server ? `, ${state.stats.server}` : '']],
             ...(state.peers || []).map((peer) => [peer.kind, versionOf(peer) || (peer.up ? 'not said' : 'does not answer')]),
         ]),
     );
@@ -1314,7 +1527,18 @@ function drawTiles() {
                 size(stats.bytes),
                 stats.max_bytes && stats.bytes > stats.max_bytes * 0.8,
             ),
-            tile('expired', number(stats.expired), stats.behind_ms > 3600000, 'Not yet removed'),
+            tile(
+                stats.expired ? `expired, not removed for up to ${span(stats.behind_ms)}` : 'expired, not yet removed',
+                number(stats.expired),
+                stats.behind_ms > 3600000,
+            ),
+            stats.messages
+                ? tile(
+                      `messages in the inbox, removed up to ${span(stats.messages_behind_ms)} late`,
+                      number(stats.messages),
+                      stats.messages_behind_ms > 21600000,
+                  )
+                : null,
             tile('oldest', stats.records ? span(stats.oldest_ms) : '–'),
             stats.damaged + stats.quarantined > 0
                 ? tile('damaged: run once fsck', number(stats.damaged + stats.quarantined), true)
@@ -1341,7 +1565,10 @@ async function refreshPeers() {
         return;
     }
     for (const peer of state.peers || []) peer.plots = measure(peer);
-    if (location.hash.startsWith('#/numbers') && state.session) drawNumbers($('main'));
+    if (!state.session) return;
+    if (location.hash.startsWith('#/numbers')) drawNumbers($('main'));
+    if (location.hash.startsWith('#/messages')) drawConsumers(state.consumers);
+    $('nav-messages').hidden = !state.session.letters.length && !(state.peers || []).some((peer) => peer.kind === 'consume');
 }
 
 async function tick() {
@@ -1371,6 +1598,7 @@ function route() {
     else if (path === 'operations') showOperations(main, query);
     else if (path === 'numbers') drawNumbers(main);
     else if (path === 'events') showEvents(main);
+    else if (path === 'messages') showMessages(main);
     else if (path === 'audit') showAudit(main);
     else showDecide(main);
 }
@@ -1412,6 +1640,7 @@ function begin(session) {
     $('role').className = `chip ${session.role}`;
     $('name').textContent = session.name;
     $('nav-events').hidden = !session.postgres;
+    $('nav-messages').hidden = !session.letters.length;
     drawTiles();
     route();
     tick();
