@@ -1,0 +1,4 @@
+package once;
+
+public record Header(String name, String value) {
+}

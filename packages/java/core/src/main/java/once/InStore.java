@@ -1,0 +1,155 @@
+package once;
+
+import java.io.IOException;
+import java.sql.Connection;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The record is in a store of its own, behind {@code once serve}: at most one effect, and an honest "unknown". */
+final class InStore extends Operation {
+    private final Serve serve;
+
+    InStore(Serve serve, Ticket ticket) {
+        super(new Nothing(), ticket);
+        this.serve = serve;
+    }
+
+    @Override
+    public String derive(String step) {
+        try {
+            return (String) serve.ask("derive", Map.of("claim", claim, "step", step)).get("key");
+        } catch (IOException lost) {
+            throw new java.io.UncheckedIOException(lost);
+        }
+    }
+
+    @Override
+    public void checkpoint(String name, Object state) {
+        throw Nothing.unsupported();
+    }
+
+    @Override
+    public Checkpoint resume() {
+        throw Nothing.unsupported();
+    }
+
+    @Override
+    void start() throws IOException {
+        Once once = ticket.once;
+        Request request = ticket.request;
+        String key = request.key();
+        Telemetry.key(key);
+        Map<String, Object> question = new HashMap<>(Map.of("scope", ticket.scope(), "key", key, "method", request.method(), "target",
+            request.target(), "body_base64", Base64.getEncoder().encodeToString(request.body()), "recover", once.retries ? "retry" : "hold",
+            "ttl_ms", once.ttl.toMillis(), "lease_ms", once.lease.toMillis(), "claim_id", ticket.claimId.toString().replace("-", "")));
+        question.put("wait_ms", once.waits ? 60000 : 0);
+        Map<String, Object> answer = ask("claim", question);
+        switch ((String) answer.get("outcome")) {
+            case "run":
+                claim = (String) answer.get("claim");
+                serve.hold(claim, once.lease);
+                return;
+            case "replay":
+                throw recorded(answer, true);
+            case "mismatch":
+                throw Problem.KEY_REUSED.answer();
+            case "unknown":
+                throw Problem.OUTCOME_UNKNOWN.answer();
+            default:
+                throw Problem.IN_FLIGHT.answer(answer.get("retry_after_ms") instanceof Number ms ? Math.max(1, ms.doubleValue() / 1e3) : 1);
+        }
+    }
+
+    private Map<String, Object> ask(String path, Map<String, Object> question) throws IOException {
+        try {
+            return serve.ask(path, question);
+        } catch (Serve.Refused refused) {
+            throw refused;
+        } catch (IOException lost) {
+            throw Problem.STORE_UNAVAILABLE.answer(1);
+        }
+    }
+
+    private static Answered recorded(Map<String, Object> answer, boolean marked) {
+        Map<?, ?> response = (Map<?, ?>) answer.get("response");
+        byte[] body = response.get("body_base64") instanceof String coded ? Base64.getDecoder().decode(coded)
+            : response.get("body") instanceof String text ? text.getBytes(java.nio.charset.StandardCharsets.UTF_8) : null;
+        Object omitted = response.get("body_omitted");
+        String stored = omitted == null || omitted.equals(false) ? "plain" : "erased".equals(omitted) ? "erased" : "omitted";
+        Object headers = response.get("headers");
+        return replay(((Number) response.get("status")).intValue(), headers == null ? List.of() : headers, body, stored, marked);
+    }
+
+    @Override
+    Response finish(Response response) throws IOException {
+        Map<String, Object> answer = end(error, Map.of("status", response.status(), "headers",
+            response.recordedHeaders().stream().map(header -> List.of(header.name(), header.value())).toList(), "body_base64",
+            Base64.getEncoder().encodeToString(response.body())));
+        if (answer.get("response") != null) { // the record has one already
+            throw recorded(answer, false);
+        }
+        if ("lost".equals(answer.get("outcome"))) { // overtaken
+            throw Problem.IN_FLIGHT.answer(1);
+        }
+        return response;
+    }
+
+    private Map<String, Object> end(Exception thrown, Map<String, Object> response) throws IOException {
+        try {
+            return thrown instanceof NothingDone ? ask("release", Map.of("claim", claim)) : ask("finish", Map.of("claim", claim, "response", response));
+        } finally {
+            serve.drop(claim);
+        }
+    }
+
+    @Override
+    void abandon(Exception thrown) {
+        try {
+            end(thrown, Map.of("status", 500));
+        } catch (IOException | Answered lost) {
+            // The lease ends it, as a crash would.
+        }
+    }
+
+    /** What a handler did cannot be undone here. */
+    @Override
+    boolean isRepeatable(Throwable thrown) {
+        return false;
+    }
+
+    /** The transaction is the handler's own affair. */
+    private static final class Nothing implements Transaction {
+        static UnsupportedOperationException unsupported() {
+            return new UnsupportedOperationException("this belongs to a transaction: records of this application are in a store of their "
+                + "own (Once.transactional has it, and Once.bind)");
+        }
+
+        @Override
+        public void begin() {
+        }
+
+        @Override
+        public void commit() {
+        }
+
+        @Override
+        public void rollback() {
+        }
+
+        @Override
+        public Connection connection() {
+            throw unsupported();
+        }
+
+        @Override
+        public Object[] call(Call call, Object... values) {
+            throw unsupported();
+        }
+
+        @Override
+        public void close() {
+        }
+    }
+}

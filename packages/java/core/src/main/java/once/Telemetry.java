@@ -1,0 +1,33 @@
+package once;
+
+import io.opentelemetry.api.trace.Span;
+
+/** Attributes of the span that the application is in, if it has OpenTelemetry. */
+final class Telemetry {
+    private static final boolean PRESENT = isPresent();
+
+    private Telemetry() {
+    }
+
+    private static boolean isPresent() {
+        try {
+            Class.forName("io.opentelemetry.api.trace.Span");
+            return true;
+        } catch (ClassNotFoundException | LinkageError error) {
+            return false;
+        }
+    }
+
+    /** As the gate has it in $once_outcome. */
+    static void outcome(String outcome) {
+        if (PRESENT) {
+            Span.current().setAttribute("once.outcome", outcome);
+        }
+    }
+
+    static void key(String key) {
+        if (PRESENT) {
+            Span.current().setAttribute("once.key", key);
+        }
+    }
+}
