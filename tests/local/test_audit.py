@@ -127,8 +127,8 @@ def reap_until(driver, path, bound):
 
 
 def bound_of(live, segment, processes):
-    """docs/format.md: twice the live bytes, three segments for each process, eight small ones."""
-    return 2 * live * FRAME + 3 * segment * processes + 8 * segment // 16
+    """docs/format.md: twice the live bytes, two segments for each process, eight small ones."""
+    return 2 * live * FRAME + 2 * segment * processes + 8 * segment // 16
 
 
 def test_long_ttl_before_short_ones(drive, store):

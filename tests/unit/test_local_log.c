@@ -593,55 +593,6 @@ static void zeros_go_ahead(void **state)
     assert_int_equal(unprepared, 0);
 }
 
-static void rolls_into_prepared(void **state)
-{
-    unsigned prepared = 0;
-    seen_t seen;
-
-    for (unsigned i = 0; i < 10000; i++) {
-        assert_int_equal(put(i % 1000, 600), ONCE_OK);
-        if (i % 100 == 99) {
-            assert_int_equal(once__log_sync(the.log), ONCE_OK);
-            if (once__log_wants_next(the.log)) {
-                once__log_make_next(the.log);
-                assert_false(once__log_wants_next(the.log));
-                prepared++;
-            }
-        }
-    }
-    assert_true(prepared >= 2);
-    expect_all(0, 1000, 10);
-    close_log();
-    assert_int_equal(count_slots(ONCE__SEGMENT_ACTIVE), 0); /* the last one was not needed */
-    check_files(&seen);
-    assert_int_equal(seen.frames, 10000);
-}
-
-static void *make_ahead(void *stop)
-{
-    while (!atomic_load((_Atomic int *)stop)) {
-        once__log_make_next(the.log);
-        (void)usleep(100);
-    }
-    return NULL;
-}
-
-static void another_thread_prepares(void **state)
-{
-    _Atomic int stop = 0;
-    pthread_t thread;
-    seen_t seen;
-
-    assert_int_equal(pthread_create(&thread, NULL, make_ahead, &stop), 0);
-    sync_some(10000);
-    atomic_store(&stop, 1);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    close_log();
-    check_files(&seen);
-    assert_int_equal(seen.frames, 10000);
-    expect_all(0, 1000, 10);
-}
-
 static void limit_makes_segments_small(void **state)
 {
     once__log_abandon(the.log);
@@ -1193,9 +1144,6 @@ static void work(unsigned seed)
                    !atomic_compare_exchange_weak(&told[batch[i].n], &before, batch[i].generation)) {
             }
         }
-        if (once__log_wants_next(writer.log) && seed % 3 == 0) {
-            once__log_make_next(writer.log);
-        }
         if (seed % 50 == 0 && once__log_retire(writer.log) != ONCE_OK) {
             _exit(3);
         }
@@ -1255,8 +1203,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(frames_of_all_sizes, start, end),
         cmocka_unit_test_setup_teardown(rolls_and_grows, start, end),
         cmocka_unit_test_setup_teardown(zeros_go_ahead, start, end),
-        cmocka_unit_test_setup_teardown(rolls_into_prepared, start, end),
-        cmocka_unit_test_setup_teardown(another_thread_prepares, start, end),
         cmocka_unit_test_setup_teardown(limit_makes_segments_small, start, end),
         cmocka_unit_test_setup_teardown(retires_and_goes_on, start, end),
         cmocka_unit_test_setup_teardown(dropped_segment_is_gone, start, end),

@@ -186,52 +186,25 @@ static int copy_secrets(copy_t *copy)
     return code == ONCE_E_NOT_FOUND ? ONCE_OK : code;
 }
 
-/* The audit trail up to its last whole line: what is added meanwhile may be left out. */
-static int copy_audit(copy_t *copy)
+/*
+ * Copies a file that is only appended to, behind what the copy has of it. What is added meanwhile may be left out; with `lines`, a
+ * line that is not whole is, too.
+ */
+static int copy_appended(copy_t *copy, const char *name, int lines)
 {
-    int from = openat(copy->from.fd, "audit", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    int to = -1, ok = 0;
-    char text[ONCE__AUDIT_STEP];
-    uint64_t done = 0;
-
-    if (from < 0) {
-        return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read the audit trail for");
-    }
-    to = openat(copy->to.fd, "audit", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    while (to >= 0) {
-        ssize_t len = once__disk_read(&once__real_disk, from, text, sizeof(text), done);
-        size_t lines = len > 0 ? once__audit_whole_lines(text, (size_t)len) : 0;
-        if (lines == 0) {
-            ok = len >= 0 && fdatasync(to) == 0;
-            break;
-        }
-        if (once__disk_write(&once__real_disk, to, text, lines, done) != 0) {
-            break;
-        }
-        done += lines;
-    }
-    (void)close(from);
-    once__close(to);
-    copy->report.bytes += done;
-    return ok ? ONCE_OK : fail(copy, "cannot write to");
-}
-
-/* The notes of what is being erased, behind those that were copied before: without them the texts would stay in the copy. */
-static int copy_notes(copy_t *copy)
-{
-    int from = openat(copy->from.fd, "erasing", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    int to = -1;
-    char notes[4096];
+    int from = openat(copy->from.fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), to;
+    char bytes[ONCE__AUDIT_STEP];
     uint64_t done = 0;
     ssize_t len;
 
     if (from < 0) {
-        return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read what is being erased in");
+        return errno == ENOENT ? ONCE_OK : fail(copy, "cannot read what is to be copied to");
     }
-    to = openat(copy->to.fd, "erasing", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    to = openat(copy->to.fd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     do {
-        len = to < 0 ? -1 : once__disk_read(&once__real_disk, from, notes, sizeof(notes), done);
-        if (len > 0 && once__disk_write(&once__real_disk, to, notes, (size_t)len, 0) != 0) {
+        len = to < 0 ? -1 : once__disk_read(&once__real_disk, from, bytes, sizeof(bytes), done);
+        len = len > 0 && lines ? (ssize_t)once__audit_whole_lines(bytes, (size_t)len) : len;
+        if (len > 0 && once__disk_write(&once__real_disk, to, bytes, (size_t)len, 0) != 0) {
             len = -1;
         }
         done += len > 0 ? (uint64_t)len : 0;
@@ -239,6 +212,7 @@ static int copy_notes(copy_t *copy)
     len = len == 0 && fdatasync(to) == 0 ? 0 : -1;
     (void)close(from);
     once__close(to);
+    copy->report.bytes += done;
     return len == 0 ? ONCE_OK : fail(copy, "cannot write to");
 }
 
@@ -253,13 +227,16 @@ static int copy_all(copy_t *copy)
                        "another program removes a file of the store, or checks or copies it, and "
                        "does not come to an end; try again later");
     }
-    /* Before and after: notes come before the first text is replaced, and go when the last segment with one has gone. */
-    code = code == ONCE_OK ? copy_notes(copy) : code;
+    /*
+     * What is being erased, before and after: notes come before the first text is replaced, and go when the last segment with one
+     * has gone. Without them the texts would stay in the copy.
+     */
+    code = code == ONCE_OK ? copy_appended(copy, "erasing", 0) : code;
     code = code == ONCE_OK ? copy_segments(copy) : code;
-    code = code == ONCE_OK ? copy_notes(copy) : code;
+    code = code == ONCE_OK ? copy_appended(copy, "erasing", 0) : code;
     once__segments_unlock(lock);
     code = code == ONCE_OK ? copy_secrets(copy) : code;
-    code = code == ONCE_OK ? copy_audit(copy) : code;
+    code = code == ONCE_OK ? copy_appended(copy, "audit", 1) : code;
     if (code == ONCE_OK && (fsync(copy->to.log.segments_fd) != 0 || fsync(copy->to.fd) != 0 ||
                             once__format_write(copy->to.fd, copy->from.log.store_id) != 0)) {
         code = fail(copy, "cannot write to");

@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +22,6 @@
 #include "store/local/decide.h"
 #include "store/local/directory.h"
 
-#define TICK_MS      10
-#define PATIENCE     100 /* ticks: a large frame is in the file shortly before it is in the index */
 #define LOCK_WAIT_MS 1000
 
 typedef unsigned long long number_t; /* for printf */
@@ -40,7 +37,6 @@ typedef struct check {
     once__index_t *log; /* what the log says */
     once__reader_t *log_reader;
     once__reader_t *live; /* over the index in use; NULL: there is none to compare with */
-    int patience;         /* ticks that are left */
 } check_t;
 
 /* ------------------------------------------------------------------------------------------------------ what tools share */
@@ -416,15 +412,13 @@ static void check_logged(check_t *check, const once__shard_entry_t *item)
     once__frame_t frame = {0};
     int code = once__reader_read(check->log_reader, place, 0, &frame);
     int may_lack = code == ONCE_OK && count_record(check, place, &frame);
-    verdict_t verdict = FINE;
+    verdict_t verdict;
     once__entry_t entry;
 
     if (check->live == NULL || frame.kind == 0) {
         return;
     }
-    do {
-        verdict = judge(check, frame.id, frame.version, may_lack, &entry);
-    } while (verdict != FINE && check->patience-- > 0 && poll(NULL, 0, TICK_MS) == 0);
+    verdict = judge(check, frame.id, frame.version, may_lack, &entry);
     if (verdict == NOT_IN_INDEX) {
         tell(check, "index", 0, 0, 0, "the record %016llx is in the log and not in the index",
              (number_t)item->key);
@@ -515,7 +509,6 @@ static int check_all(check_t *check)
     if (compares && used) {
         (void)once__segments_lock(directory->log.segments_fd, LOCK_EX, ONCE__KEEP_MS, &lock);
     }
-    check->patience = repair ? 0 : PATIENCE;
     check->report->index =
         directory->log.index == NULL ? ONCE_LOCAL_INDEX_NONE : ONCE_LOCAL_INDEX_LEFT;
     code = check_files(check);

@@ -2,8 +2,8 @@
  * `local:PATH`: a durable store in a directory, shared by the processes of one machine. The default of every program.
  *
  *     host's thread                      writer thread                                   maintenance thread
- *     submit -> queue -- dispatch -->    decides a batch: lock, read, once__step,        makes the next segment ahead of need,
- *                                        append, enter; answers what need not wait       compacts, scans, counts
+ *     submit -> queue -- dispatch -->    decides a batch: lock, read, once__step,        compacts, scans, counts
+ *                                        append, enter; answers what need not wait
  *                                        one fdatasync for the rest, answers them
  *     done <- dispatch <- eventfd <--
  *
@@ -75,9 +75,8 @@ typedef struct once__local {
     pthread_cond_t work;    /* the writer's */
     pthread_cond_t upkeep;  /* the maintenance thread's */
     int stop;
-    int more;       /* the host is about to add to the queue: the writer need not sync yet */
-    int wants_next; /* a segment is to be made */
-    int forget;     /* the writer is to close files of segments that were dropped */
+    int more;   /* the host is about to add to the queue: the writer need not sync yet */
+    int forget; /* the writer is to close files of segments that were dropped */
 
     /* The writer's. */
     pthread_t writer;

@@ -11,16 +11,9 @@
 #include "store/local/log.h"
 
 #define FIRST_SIZE ((uint64_t)1 << 20)
-#define RETRY_MS   1000 /* before a next segment is wanted again */
 #define ROLL_PAUSE_MS                                                                              \
     1000 /* after an attempt that took a second for a lock: operations wait for it one after the other */
 #define KEPT (ONCE__BUFFER_ROOM / 2)
-
-/*
- * Of the segment that is made ahead of need. The appending thread moves from NONE to WANTED and from READY to NONE, the other one
- * the rest.
- */
-enum { NEXT_NONE, NEXT_WANTED, NEXT_MAKING, NEXT_READY };
 
 struct once__log {
     once__log_config_t config;
@@ -31,16 +24,6 @@ struct once__log {
     uint64_t roll_at; /* no segment is made before, because a lock could not be had */
     once__samples_t samples;
     uint64_t sampled_from; /* since when */
-    uint64_t next_at;      /* not before this time */
-    _Atomic int next_state;
-    /* While WANTED or MAKING the other thread's; while READY `own` is the appending thread's. */
-    struct {
-        uint64_t size;
-        uint8_t dictionary[ONCE__DICTIONARY_MAX];
-        size_t dictionary_len;
-        uint64_t sampled;
-        once__own_t own;
-    } next;
 };
 
 uint64_t once__log_first_size(uint64_t segment_size)
@@ -56,7 +39,7 @@ once__log_t *once__log_open(const once__log_config_t *config)
         log->config = *config;
         log->next_size = once__log_first_size(config->segment_size);
         log->sampled_from = once__index_now(config->index);
-        log->own.fd = log->next.own.fd = -1;
+        log->own.fd = -1;
     }
     return log;
 }
@@ -139,7 +122,7 @@ static int flush(once__log_t *log)
  * Both marks are stored behind the sync, `last` first: a process that is killed between the two leaves a `last` at or behind
  * `synced`, whose frame is durable all the same.
  */
-static int commit(once__log_t *log)
+int once__log_sync(once__log_t *log)
 {
     once__own_t *own = &log->own;
     int code = ONCE_OK;
@@ -171,7 +154,7 @@ static void end_segment(const once__log_t *log, once__own_t *own)
 
 int once__log_retire(once__log_t *log)
 {
-    int code = commit(log);
+    int code = once__log_sync(log);
 
     if (code == ONCE_OK && log->own.fd >= 0) {
         end_segment(log, &log->own);
@@ -211,71 +194,8 @@ static size_t take_samples(once__log_t *log, uint8_t *out, uint64_t *sampled)
     return once__samples_take(&log->samples, out);
 }
 
-/* Where the limit is near, none is made ahead: it would take the room that new records have. */
-static void want_next(once__log_t *log)
-{
-    uint64_t size = grown(log);
-
-    if (atomic_load_explicit(&log->next_state, memory_order_acquire) != NEXT_NONE ||
-        once__index_now(log->config.index) < log->next_at) {
-        return;
-    }
-    log->next_at = once__index_now(log->config.index) + RETRY_MS;
-    if (left(log) < size + once__log_first_size(log->config.segment_size)) {
-        return;
-    }
-    log->next.size = size;
-    log->next.dictionary_len = take_samples(log, log->next.dictionary, &log->next.sampled);
-    atomic_store(&log->next_state, NEXT_WANTED);
-}
-
-int once__log_sync(once__log_t *log)
-{
-    int code = commit(log);
-
-    if (code == ONCE_OK && log->own.fd >= 0 && log->own.tail > log->own.size / 2) {
-        want_next(log);
-    }
-    return code;
-}
-
-int once__log_wants_next(once__log_t *log)
-{
-    return once__load(&log->next_state) == NEXT_WANTED;
-}
-
-void once__log_make_next(once__log_t *log)
-{
-    int wanted = NEXT_WANTED, code;
-
-    if (atomic_compare_exchange_strong(&log->next_state, &wanted, NEXT_MAKING)) {
-        code = once__segment_make(&log->config, log->next.size, log->next.dictionary,
-                                  log->next.dictionary_len, log->next.sampled, &log->next.own);
-        atomic_store(&log->next_state, code == ONCE_OK ? NEXT_READY : NEXT_NONE);
-    }
-}
-
-/* The one that was made ahead, if it is large enough. 1 or 0. */
-static int take_next(once__log_t *log, uint64_t bytes, once__own_t *own)
-{
-    int wanted = NEXT_WANTED;
-
-    if (atomic_load(&log->next_state) == NEXT_READY) {
-        if (log->next.own.start + bytes + ONCE__SEAL_ROOM > log->next.own.size) {
-            return 0;
-        }
-        *own = log->next.own;
-        log->next.own = (once__own_t){.fd = -1};
-        log->next_at = 0;
-        atomic_store(&log->next_state, NEXT_NONE);
-        return 1;
-    }
-    (void)atomic_compare_exchange_strong(&log->next_state, &wanted, NEXT_NONE);
-    return 0;
-}
-
 /* A new one, of a size that the limit and the disk allow. */
-static int make_now(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t *own)
+static int make(once__log_t *log, uint64_t size, uint64_t bytes, once__own_t *own)
 {
     uint8_t dictionary[ONCE__DICTIONARY_MAX];
     uint64_t sampled;
@@ -306,7 +226,7 @@ static int roll(once__log_t *log, uint64_t bytes)
 {
     uint64_t size = log->own.fd >= 0 ? grown(log) : log->next_size;
     once__own_t own;
-    int code = take_next(log, bytes, &own) ? ONCE_OK : make_now(log, size, bytes, &own);
+    int code = make(log, size, bytes, &own);
 
     if (code != ONCE_OK) {
         return code;
@@ -323,16 +243,8 @@ static int roll(once__log_t *log, uint64_t bytes)
 
 void once__log_renew(once__log_t *log)
 {
-    const once__index_t *index = log->config.index;
-
-    if (log->own.fd >= 0 && once__erasing_concerns(index, segment_of(log))) {
+    if (log->own.fd >= 0 && once__erasing_concerns(log->config.index, segment_of(log))) {
         (void)once__log_retire(log);
-    }
-    if (atomic_load(&log->next_state) == NEXT_READY &&
-        once__erasing_concerns(index, once__index_segment(index, log->next.own.slot))) {
-        end_segment(log, &log->next.own);
-        log->next.own = (once__own_t){.fd = -1};
-        atomic_store(&log->next_state, NEXT_NONE);
     }
 }
 
@@ -389,6 +301,7 @@ int once__log_reserve(once__log_t *log, uint64_t bytes)
     }
     if (code == ONCE_OK && (bytes > log->own.room || log->own.room > 2 * ONCE__BUFFER_ROOM)) {
         code = once__own_buffer(log->config.index, &log->own, bytes);
+        code = bytes > log->own.room ? code : ONCE_OK; /* the one that it has will do */
     }
     if (code == ONCE_OK && !has_room(log, bytes)) {
         slide_buffer(&log->own, bytes);
@@ -475,21 +388,15 @@ int once__log_fits(const once__log_t *log, const once__record_t *record)
 /* ---------------------------------------------------------------------------------------------------------- closing */
 
 /* Without unlocking: in a child of fork() the lock is the parent's. */
-static void abandon(once__own_t *own)
-{
-    if (own->fd >= 0) {
-        (void)close(own->fd);
-        once__dictionary_close(own->dictionary);
-    }
-}
-
 void once__log_abandon(once__log_t *log)
 {
     if (log == NULL) {
         return;
     }
-    abandon(&log->next.own);
-    abandon(&log->own);
+    if (log->own.fd >= 0) {
+        (void)close(log->own.fd);
+        once__dictionary_close(log->own.dictionary);
+    }
     free(log);
 }
 
@@ -502,9 +409,6 @@ int once__log_close(once__log_t *log)
         return ONCE_OK;
     }
     code = once__log_retire(log);
-    if (log->next.own.fd >= 0) {
-        end_segment(log, &log->next.own);
-    }
     if (code == ONCE_OK) {
         once__segments_take_over(&log->config, UINT32_MAX);
     }

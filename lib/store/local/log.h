@@ -213,13 +213,6 @@ void once__log_renew(once__log_t *log);
 /* The slot that the writer appends to; UINT32_MAX: none. What it wrote to earlier segments is durable. */
 uint32_t once__log_slot(const once__log_t *log);
 
-/*
- * Another thread makes the next segment ahead of need: once__log_wants_next tells it to (1: the active one is more than half full
- * and there is no next one), once__log_make_next does it (waits for the disk). Both are safe beside the thread that appends.
- */
-int once__log_wants_next(once__log_t *log);
-void once__log_make_next(once__log_t *log);
-
 /* ---- erasing (erasing.c) ---- */
 
 /* What a process is about to erase. Its thread that decides has it. */

@@ -1,5 +1,5 @@
 /*
- * The thread that does what may take long: makes the next segment ahead of need, compacts, scans, counts.
+ * The thread that does what may take long: compacts, scans, counts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +10,14 @@
 #define PAUSE_NS 5000000 /* between two attempts while no segment may be dropped */
 #define SCRUB_MS 1000    /* of one step, but for the segment that is begun */
 
-/* What even a count must not hold up. 1: the handle is being closed. */
-static int tend_next(void *data)
+static int is_closing(void *data)
 {
     once__local_t *local = data;
-    int wants_next, stop;
+    int stop;
 
-    if (local->threadless) {
-        return 0;
-    }
     (void)pthread_mutex_lock(&local->lock);
-    wants_next = local->wants_next;
     stop = local->stop;
     (void)pthread_mutex_unlock(&local->lock);
-    if (wants_next) {
-        once__log_make_next(local->records.log);
-        (void)pthread_mutex_lock(&local->lock);
-        local->wants_next = 0;
-        (void)pthread_mutex_unlock(&local->lock);
-    }
     return stop;
 }
 
@@ -36,7 +25,7 @@ static void count(once__local_t *local, once__records_t *records, once__op_t *op
 {
     uint64_t bytes;
 
-    once__records_stats(records, op, tend_next, local);
+    once__records_stats(records, op, is_closing, local);
     once__directory_quarantine(&local->directory, &op->stats.quarantined, &bytes);
     op->stats.index_bytes = once__index_bytes(local->directory.log.index);
 }
@@ -78,11 +67,8 @@ static int tend(void *data)
 {
     once__local_t *local = data;
     once__op_t *op;
-    int stop = tend_next(local);
+    int stop = is_closing(local);
 
-    if (local->threadless) {
-        return 0;
-    }
     while (!stop && (op = take_chore(local, 0)) != NULL) {
         look(local, op);
         once__local_answer_one(local, op);
@@ -189,7 +175,7 @@ void *once__local_maintain(void *data)
     (void)pthread_mutex_lock(&local->lock);
     while (!local->stop) {
         once__op_t *op;
-        if (local->chores.first == NULL && !local->wants_next) {
+        if (local->chores.first == NULL) {
             (void)pthread_cond_wait(&local->upkeep, &local->lock);
             continue;
         }

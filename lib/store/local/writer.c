@@ -181,18 +181,15 @@ static void commit_batch(once__local_t *local)
 /* Chores are for the maintenance thread, which gets them when what came before was answered. */
 static void hand_over(once__local_t *local)
 {
-    int wants_next = once__log_wants_next(local->records.log);
-
     for (const once__op_t *op = local->handed.first; op != NULL; op = op->next) {
         if (op->kind == ONCE__OP_REAP && op->thorough) {
             once__local_retire(local, local->records.log);
             note_failure(local);
         }
     }
-    if (local->handed.first != NULL || wants_next) {
+    if (local->handed.first != NULL) {
         (void)pthread_mutex_lock(&local->lock);
         once__oplist_move(&local->chores, &local->handed);
-        local->wants_next |= wants_next;
         (void)pthread_cond_signal(&local->upkeep);
         (void)pthread_mutex_unlock(&local->lock);
     }
