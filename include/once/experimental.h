@@ -83,14 +83,14 @@ ONCE_API size_t once_store_server(once_t *once, char *text, size_t size);
 
 /*
  * One step of once_audit_scan, backwards: for views of a long trail. `each` receives some entries (about a hundred at most) that
- * stand before `*cursor`, or the last ones if it is all zero; oldest first. Before `done` is called `*cursor` becomes where the
- * next step goes on, with `end` when there is none, and `looked`, how many were shown; it must stay valid until then, and is not
- * touched after an error. Entries are checked against those beside them that this step and the one before have read: if all
+ * stand before `page->cursor`, or the last ones if it is all zero; oldest first. `filter` and `looks` do not matter. Before `done`
+ * is called the page gets the cursor of the next step, and `looked`, how many were shown; it must stay valid until then, and is
+ * not touched after an error. Entries are checked against those beside them that this step and the one before have read: if all
  * steps are made, the same faults are found as by once_audit_scan. If `each` ends the step, the cursor stays where it was.
  */
-ONCE_API ONCE_MUST_CHECK int once_audit_page(once_t *once, once_cursor_t *cursor,
-                                             once_audit_cb each, once_cb done, void *data);
-ONCE_API ONCE_MUST_CHECK int once_audit_page_sync(once_t *once, once_cursor_t *cursor,
+ONCE_API ONCE_MUST_CHECK int once_audit_page(once_t *once, once_page_t *page, once_audit_cb each,
+                                             once_cb done, void *data);
+ONCE_API ONCE_MUST_CHECK int once_audit_page_sync(once_t *once, once_page_t *page,
                                                   once_audit_cb each, void *data,
                                                   once_answer_t **answer);
 

@@ -433,8 +433,8 @@ static int entry_each(once_t *once, const once_audit_entry_t *entry, void *data)
     return scan->each_entry(once, entry, scan->data);
 }
 
-/* `cursor` NULL: the whole trail. */
-static int trail_sync(once_t *once, once_cursor_t *cursor, once_audit_cb each, void *data,
+/* `page` NULL: the whole trail. */
+static int trail_sync(once_t *once, once_page_t *page, once_audit_cb each, void *data,
                       once_answer_t **answer)
 {
     scan_waiter_t scan = {.each_entry = each, .data = data};
@@ -447,8 +447,8 @@ static int trail_sync(once_t *once, once_cursor_t *cursor, once_audit_cb each, v
         }
         return code;
     }
-    code = cursor != NULL ? once_audit_page(once, cursor, shown, scan_arrived, &scan)
-                          : once_audit_scan(once, shown, scan_arrived, &scan);
+    code = page != NULL ? once_audit_page(once, page, shown, scan_arrived, &scan)
+                        : once_audit_scan(once, shown, scan_arrived, &scan);
     return await_answer(once, code, &scan.waiter, answer);
 }
 
@@ -457,12 +457,12 @@ int once_audit_scan_sync(once_t *once, once_audit_cb each, void *data, once_answ
     return trail_sync(once, NULL, each, data, answer);
 }
 
-int once_audit_page_sync(once_t *once, once_cursor_t *cursor, once_audit_cb each, void *data,
+int once_audit_page_sync(once_t *once, once_page_t *page, once_audit_cb each, void *data,
                          once_answer_t **answer)
 {
-    if (cursor == NULL) {
+    if (page == NULL) {
         *(answer != NULL ? answer : &(once_answer_t *){NULL}) = NULL;
         return ONCE_E_INVALID;
     }
-    return trail_sync(once, cursor, each, data, answer);
+    return trail_sync(once, page, each, data, answer);
 }

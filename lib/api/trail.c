@@ -28,7 +28,7 @@ typedef struct trail {
     once__audit_link_t last; /* that was read */
     uint64_t shown;
     /* Of a step. */
-    once_cursor_t *page; /* the caller's; NULL: the whole trail is read */
+    once_page_t *page; /* the caller's; NULL: the whole trail is read */
     once__audit_unit_t unit;
     int is_end_known;
     int is_partial; /* what comes first is the rest of a line */
@@ -66,7 +66,7 @@ static once_audit_fault_t judge(const trail_t *trail, const once__audit_link_t *
 static int is_expected(const trail_t *trail, uint64_t next, const once__audit_link_t *link)
 {
     static const uint8_t none[ONCE__SHA256_SIZE];
-    const uint8_t *hash = trail->page != NULL ? trail->page->bytes + CURSOR_PLACE : none;
+    const uint8_t *hash = trail->page != NULL ? trail->page->cursor + CURSOR_PLACE : none;
 
     return trail->page == NULL || next != trail->end || memcmp(hash, none, sizeof(none)) == 0 ||
            once__equal(hash, link->hash, ONCE__SHA256_SIZE);
@@ -148,16 +148,16 @@ static void begin_step(trail_t *trail)
 
 static void end_step(trail_t *trail)
 {
-    once_cursor_t *page = trail->page;
+    once_page_t *page = trail->page;
 
     page->looked = trail->shown;
     if (trail->is_stopped) {
         return;
     }
     page->end = trail->from == 0;
-    memset(page->bytes, 0, sizeof(page->bytes));
-    once__put64(page->bytes, trail->from + 1);
-    memcpy(page->bytes + CURSOR_PLACE, trail->first, sizeof(trail->first));
+    memset(page->cursor, 0, sizeof(page->cursor));
+    once__put64(page->cursor, trail->from + 1);
+    memcpy(page->cursor + CURSOR_PLACE, trail->first, sizeof(trail->first));
 }
 
 static void trail_reply(once__job_t *job)
@@ -196,8 +196,7 @@ static void trail_ended(once__job_t *job)
     once__audit_forget_lines(&job->op);
 }
 
-static int read_trail(once_t *once, once_cursor_t *page, once_audit_cb each, once_cb done,
-                      void *data)
+static int read_trail(once_t *once, once_page_t *page, once_audit_cb each, once_cb done, void *data)
 {
     trail_t *trail;
     int code = once__enter(once);
@@ -216,8 +215,8 @@ static int read_trail(once_t *once, once_cursor_t *page, once_audit_cb each, onc
         trail->job.ended = trail_ended;
         trail->job.op.kind = ONCE__OP_AUDIT_READ;
         trail->page = page;
-        if (page != NULL && once__get64(page->bytes) > 0) {
-            trail->end = once__get64(page->bytes) - 1;
+        if (page != NULL && once__get64(page->cursor) > 0) {
+            trail->end = once__get64(page->cursor) - 1;
             trail->end = trail->end < PLACE_MAX ? trail->end : PLACE_MAX;
             begin_step(trail);
         } else if (page != NULL) {
@@ -234,8 +233,7 @@ int once_audit_scan(once_t *once, once_audit_cb each, once_cb done, void *data)
     return read_trail(once, NULL, each, done, data);
 }
 
-int once_audit_page(once_t *once, once_cursor_t *cursor, once_audit_cb each, once_cb done,
-                    void *data)
+int once_audit_page(once_t *once, once_page_t *page, once_audit_cb each, once_cb done, void *data)
 {
-    return cursor != NULL ? read_trail(once, cursor, each, done, data) : ONCE_E_INVALID;
+    return page != NULL ? read_trail(once, page, each, done, data) : ONCE_E_INVALID;
 }

@@ -204,7 +204,7 @@ static void audit_pages(once__test_t *t)
     once__peer_t *peer = once__peer_open(t, "");
     const char *by = name_for(t, 1);
     once_act_t act = ONCE_ACT_INIT;
-    once_cursor_t cursor = {.end = 0};
+    once_page_t page = {.end = 0};
     uint64_t oldest = UINT64_MAX;
     unsigned steps = 0, count = 0;
     char object[400];
@@ -216,10 +216,10 @@ static void audit_pages(once__test_t *t)
     for (unsigned i = 0; i < PAGED; i++) {
         EXPECT(ONCE_OK, once_audit_add_sync(peer->once, &act, NULL));
     }
-    for (; !cursor.end && count < PAGED; steps++) {
+    for (; !page.end && count < PAGED; steps++) {
         entries_t *step = once__test_alloc(t, sizeof(*step));
         step->by = by;
-        EXPECT(ONCE_OK, once_audit_page_sync(peer->once, &cursor, collect, step, NULL));
+        EXPECT(ONCE_OK, once_audit_page_sync(peer->once, &page, collect, step, NULL));
         CHECK_EQ(0, step->faults);
         for (unsigned i = step->count; i > 0; i--) {
             CHECK(step->numbers[i - 1] < oldest);
@@ -229,9 +229,9 @@ static void audit_pages(once__test_t *t)
     }
     CHECK_EQ(PAGED, count);
     CHECK(steps > 1);
-    memset(cursor.bytes, 0xff, sizeof(cursor.bytes)); /* it may come from anybody */
+    memset(page.cursor, 0xff, sizeof(page.cursor)); /* it may come from anybody */
     EXPECT(ONCE_OK,
-           once_audit_page_sync(peer->once, &cursor, collect, read_trail(t, peer, by), NULL));
+           once_audit_page_sync(peer->once, &page, collect, read_trail(t, peer, by), NULL));
     EXPECT(ONCE_E_INVALID, once_audit_page_sync(peer->once, NULL, collect, NULL, NULL));
 }
 

@@ -288,21 +288,21 @@ json_t *once__ui_audit(once__ui_request_t *request)
 {
     trail_t trail = {.entries = NULL};
     char next[2 * ONCE_CURSOR_SIZE + 1] = "";
-    once_cursor_t cursor;
+    once_page_t page = {.end = 0};
     int error;
 
-    if (read_cursor(request, &cursor) != 0) {
+    if (read_cursor(request, &page) != 0) {
         return NULL;
     }
     trail.entries = json_array();
-    error = once_audit_page_sync(request->ui->once, &cursor, take_entry, &trail, NULL);
+    error = once_audit_page_sync(request->ui->once, &page, take_entry, &trail, NULL);
     if (error != ONCE_OK) {
         json_decref(trail.entries);
         return once__ui_failed(request, once__cli_store_failed("read the audit trail", error));
     }
-    if (!cursor.end) {
-        once__hex(next, cursor.bytes, sizeof(cursor.bytes));
+    if (!page.end) {
+        once__hex(next, page.cursor, sizeof(page.cursor));
     }
-    return json_pack("{s:o, s:s?, s:I}", "entries", trail.entries, "cursor",
-                     cursor.end ? NULL : next, "faults", (json_int_t)trail.faults);
+    return json_pack("{s:o, s:s?, s:I}", "entries", trail.entries, "cursor", page.end ? NULL : next,
+                     "faults", (json_int_t)trail.faults);
 }

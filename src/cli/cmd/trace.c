@@ -220,13 +220,13 @@ static int ask_trail(trace_t *trace, once_t *once)
 /* The same for the newest part of a trail, which may be long. Its steps come newest first, and the decisions in their order. */
 static int ask_newest(trace_t *trace, once_t *once)
 {
-    once_cursor_t cursor = {.end = 0};
+    once_page_t page = {.end = 0};
     json_t *all = json_array();
     int error = ONCE_OK;
 
-    for (int i = 0; error == ONCE_OK && i < TRAIL_STEPS && !cursor.end; i++) {
+    for (int i = 0; error == ONCE_OK && i < TRAIL_STEPS && !page.end; i++) {
         json_t *step;
-        error = once_audit_page_sync(once, &cursor, take_decision, trace, NULL);
+        error = once_audit_page_sync(once, &page, take_decision, trace, NULL);
         step = json_incref(json_object_get(trace->root, "decisions"));
         trace->broken |= step != NULL && json_array_extend(step, all) != 0;
         (void)json_object_del(trace->root, "decisions");
@@ -239,7 +239,7 @@ static int ask_newest(trace_t *trace, once_t *once)
         put(trace, trace->root, "decisions", json_incref(all));
     }
     json_decref(all);
-    put(trace, trace->root, "decisions_cut", json_boolean(error == ONCE_OK && !cursor.end));
+    put(trace, trace->root, "decisions_cut", json_boolean(error == ONCE_OK && !page.end));
     return error == ONCE_OK ? ONCE__CLI_OK : once__cli_store_failed("read the audit trail", error);
 }
 
