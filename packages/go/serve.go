@@ -76,14 +76,17 @@ type refusedCall struct {
 
 func (r *refusedCall) Error() string { return fmt.Sprintf("once serve: %s: %s", r.Code, r.Detail) }
 
-// ask repeats a question until the server answers it: it may be on its way up again, and what has run must be recorded.
-func (c *call) ask(ctx context.Context, name string, question map[string]any, into any) error {
+// What has run must be recorded, so that is tried for longer.
+const beforeRun, afterRun = 3 * time.Second, 15 * time.Second
+
+// ask repeats a question until the server answers it: it may be on its way up again.
+func (c *call) ask(ctx context.Context, name string, question map[string]any, into any, patience time.Duration) error {
 	asked, err := toJSON(question)
 	if err != nil {
 		return err
 	}
 	pause := 20 * time.Millisecond
-	for end := time.Now().Add(10 * time.Second); ; pause += pause / 2 {
+	for end := time.Now().Add(patience); ; pause += pause / 2 {
 		err = c.server.post(ctx, name, asked, into)
 		var refused *refusedCall
 		if err == nil || ctx.Err() != nil || errors.As(err, &refused) && !refused.Retryable || time.Now().After(end) {
@@ -94,6 +97,8 @@ func (c *call) ask(ctx context.Context, name string, question map[string]any, in
 }
 
 func (s *server) post(ctx context.Context, name string, asked []byte, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, 70*time.Second) // longer than the server waits
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/"+name, bytes.NewReader(asked))
 	if err != nil {
 		return err
@@ -136,7 +141,7 @@ func (c *call) start(ctx context.Context) (*Response, error) {
 		RetryAfter     int64 `json:"retry_after_ms"`
 		Response       *wire
 	}
-	if err := c.ask(ctx, "claim", question, &told); err != nil {
+	if err := c.ask(ctx, "claim", question, &told, beforeRun); err != nil {
 		return nil, err
 	}
 	if told.Outcome == "run" {
@@ -185,7 +190,7 @@ func (c *call) finish(ctx context.Context, r *Response) (*Response, error) {
 		Outcome  string
 		Response *wire
 	}
-	if err := c.ask(ctx, name, question, &told); err != nil {
+	if err := c.ask(ctx, name, question, &told, afterRun); err != nil {
 		return nil, err
 	}
 	if told.Response != nil && told.Outcome != "done" { // the record has another one
@@ -199,7 +204,7 @@ func (c *call) finish(ctx context.Context, r *Response) (*Response, error) {
 
 func (c *call) derive(ctx context.Context, step string) (string, error) {
 	var told struct{ Key string }
-	err := c.ask(ctx, "derive", map[string]any{"claim": c.op.claim, "step": step}, &told)
+	err := c.ask(ctx, "derive", map[string]any{"claim": c.op.claim, "step": step}, &told, afterRun)
 	return told.Key, err
 }
 
