@@ -128,7 +128,7 @@ def test_zombie(stack, language):
     answer = s.retry()
     assert s.database.state(s.key) == ("completed", 2)
     # It was refused. The package knows why and rolls back; the other examples do not look, and try once more.
-    second = s.wire.stop_at(b"ROLLBACK" if language == "python" else b"once.renew")
+    second = s.wire.stop_at(b"ROLLBACK" if language in ("go", "python") else b"once.renew")
     stop.go()
     second.wait()
     second.go()
