@@ -7,7 +7,7 @@ export BUILD
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
-.PHONY: uninstall clean
+.PHONY: uninstall clean deb deps-deb
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -18,8 +18,9 @@ deps-build: # and only what a command needs
 deps-run:   FOR = run
 deps-bank:  FOR = run bank
 deps-shop:  FOR = run shop $(filter kafka,$(BROKER))
+deps-deb:   FOR = deb
 deps:       FOR = test
-deps deps-build deps-run deps-bank deps-shop:
+deps deps-build deps-run deps-bank deps-shop deps-deb:
 ifndef NO_DEPS
 	@scripts/deps build $(FOR)
 endif
@@ -63,6 +64,9 @@ install: build ## install below DESTDIR and PREFIX
 
 uninstall: ## remove what install installed, below the same DESTDIR and PREFIX
 	@scripts/uninstall $(BUILD) $(PREFIX)
+
+deb: deps-deb ## build/deb: Debian packages of the program, the library, the nginx module and the documentation
+	@scripts/deb $(BUILD)/deb
 
 clean: ## remove the build directory
 	@rm -rf $(BUILD)

@@ -5,9 +5,11 @@
 #include <stdio.h>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/store.h"
 
 typedef struct settings {
+    const char *config;
     once__cli_number_t limit;
 } settings_t;
 
@@ -33,6 +35,7 @@ static int run_reap(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"limit", 0, ONCE__CLI_NUMBER, "N", "at most N of them (0: no limit)", offsetof(settings_t, limit)},
     {0},
 };
