@@ -593,7 +593,7 @@ ngx_http_once_init_module(ngx_cycle_t *cycle)
 
 /*
  * If the master dies with its parent, as that of `once gate` does, then so do
- * its workers. Otherwise the workers of a killed master would run for ever and
+ * its workers. Otherwise the workers of a killed master would run forever and
  * keep its address.
  */
 

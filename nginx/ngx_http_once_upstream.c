@@ -279,7 +279,7 @@ ngx_http_once_check_upstream(ngx_http_request_t *r, ngx_http_once_run_t *run)
  * A handler that makes no upstream is the application itself, a script for
  * example: what it did cannot be observed. The request counts as sent from its
  * first step on, and its response is judged like a backend's. r->aio would also
- * block the copy filter for ever: the header that such a handler sends, and the
+ * block the copy filter forever: the header that such a handler sends, and the
  * location that it redirects to, reset it.
  */
 

@@ -24,5 +24,5 @@ CREATE TABLE once.emitted (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- A retention that is none would keep everything, or nothing. What is there already is left as it is: once.reap says so.
+-- A malformed retention would keep everything, or nothing. What is there already is left as it is: once.reap says so.
 ALTER TABLE once.settings ADD CONSTRAINT inbox_retention CHECK (name <> 'inbox_retention' OR value::interval > '0') NOT VALID;

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define ROOM_KEEP ((size_t)1 << 20) /* a rare giant must not stay for ever */
+#define ROOM_KEEP ((size_t)1 << 20) /* a rare giant must not stay forever */
 #define COUNT_AT  12                /* where a binary array has the number of its elements */
 
 void once__pg_params_reset(once__pg_params_t *params)

@@ -17,7 +17,7 @@ typedef struct once__disk {
     int (*sync_directory)(void *data, int fd);          /* fsync of segments/ */
     int (*allocate)(void *data, int fd, uint64_t size); /* real room for the whole file */
     void *data;
-    /* As pwrite: may write less than all. NULL: the real one. */
+    /* Like pwrite(2), short writes allowed. NULL: use pwrite. */
     ssize_t (*write)(void *data, int fd, const void *bytes, size_t len, uint64_t offset);
     /* As pread. NULL: the real one. */
     ssize_t (*read)(void *data, int fd, void *bytes, size_t len, uint64_t offset);

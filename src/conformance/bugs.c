@@ -186,7 +186,7 @@ static void vanished_record(once__test_t *t)
 }
 
 /*
- * 6. The response expired, the marker "completed" did not: the key was a conflict for ever.
+ * 6. The response expired, the marker "completed" did not: the key was a conflict forever.
  */
 static void marker_outlives_response(once__test_t *t)
 {

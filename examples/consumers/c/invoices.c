@@ -142,7 +142,7 @@ static void take(rd_kafka_t *consumer, PGconn *conn, const char *subscriber,
                 done = leave_out(message, "the database refuses it");
                 break;
             }
-            usleep(20000); /* what fails for ever must not burn the processor */
+            usleep(20000); /* what fails forever must not burn the processor */
             if (PQstatus(conn) != CONNECTION_OK) {
                 sleep(1);
                 PQreset(conn);
