@@ -145,11 +145,11 @@ static void answer_run(once__serve_request_t *request, once_claim_t *claim)
         return;
     }
     if (request->input.by_connection) {
-        once__serve_held_t *held = once__serve_held_find(request->serve, token);
-        if (held != NULL) { /* it was asked for before, on a connection whose reply was lost */
-            once_claim_drop(once__serve_held_take(held));
+        once__serve_kept_t *kept = once__serve_kept_find(request->serve, token);
+        if (kept != NULL) { /* it was asked for before, on a connection whose reply was lost */
+            once_claim_drop(once__serve_kept_take(kept));
         }
-        if (once__serve_hold(request->line, claim) != 0) {
+        if (once__serve_keep(request->line, claim) != 0) {
             give_back(request, claim);
             return;
         }
@@ -329,7 +329,7 @@ static void ask(once__serve_request_t *request)
 
 void once__serve_claim(once__serve_request_t *request)
 {
-    if (request->input.by_connection && !once__serve_may_hold(request->serve, request->line)) {
+    if (request->input.by_connection && !once__serve_may_keep(request->serve, request->line)) {
         once__serve_problem(request, MHD_HTTP_SERVICE_UNAVAILABLE, ONCE_E_FULL,
                             "too many claims are renewed by the server: end some, or renew them "
                             "with /v1/renew");

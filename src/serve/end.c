@@ -1,5 +1,5 @@
 /*
- * The end of a claim, and its renewal by the caller. A claim that the server holds is ended as it is; any other is adopted by its
+ * The end of a claim, and its renewal by the caller. A claim that the server keeps is ended as it is; any other is adopted by its
  * text, whichever server or program was granted it.
  */
 #include <stdio.h>
@@ -75,25 +75,25 @@ static int end_claim(once__serve_request_t *request, once_claim_t *claim, once_j
     }
 }
 
-/* `held` is the claim if the server holds it; NULL: it is adopted. A request that is refused leaves the claim as it was. */
-static void submit(once__serve_request_t *request, once__serve_held_t *held, once_judgement_t how,
+/* `kept` is the claim if the server keeps it; NULL: it is adopted. A request that is refused leaves the claim as it was. */
+static void submit(once__serve_request_t *request, once__serve_kept_t *kept, once_judgement_t how,
                    int status, once_slice_t text)
 {
     once_claim_t *adopted = NULL;
     int code = ONCE_OK;
 
     (void)once__serve_claim_read(request->input.claim, request->id);
-    if (held == NULL) {
+    if (kept == NULL) {
         code = once_claim_adopt(request->serve->once, request->input.claim, ONCE_LEASE_GRANTED,
                                 &adopted);
     }
     once__serve_request_ref(request);
     if (code == ONCE_OK) {
-        code = end_claim(request, held != NULL ? held->claim : adopted, how, status, text);
+        code = end_claim(request, kept != NULL ? kept->claim : adopted, how, status, text);
     }
     if (code == ONCE_OK) {
-        if (held != NULL) {
-            (void)once__serve_held_take(held); /* the claim is the library's now */
+        if (kept != NULL) {
+            (void)once__serve_kept_take(kept); /* the claim is the library's now */
         }
         return;
     }
@@ -104,7 +104,7 @@ static void submit(once__serve_request_t *request, once__serve_held_t *held, onc
 
 static void end_as(once__serve_request_t *request, once_judgement_t how, once_slice_t text)
 {
-    submit(request, once__serve_held_find(request->serve, request->input.claim), how,
+    submit(request, once__serve_kept_find(request->serve, request->input.claim), how,
            (int)request->input.status, text);
 }
 
@@ -127,7 +127,7 @@ void once__serve_doubt(once__serve_request_t *request)
 /* -------------------------------------------------------------------------------------------------------------- finish */
 
 /* The same words as the gateway's, for operators. */
-static void submit_judged(once__serve_request_t *request, once__serve_held_t *held,
+static void submit_judged(once__serve_request_t *request, once__serve_kept_t *kept,
                           once_judgement_t how)
 {
     int status = request->input.response.status;
@@ -140,7 +140,7 @@ static void submit_judged(once__serve_request_t *request, once__serve_held_t *he
     } else if (request->input.verdict == ONCE_VERDICT_UNKNOWN) {
         (void)snprintf(why, sizeof(why), "verdict unknown");
     }
-    submit(request, held, how, status, once__slice_of(why));
+    submit(request, kept, how, status, once__slice_of(why));
 }
 
 /* The claim's own policy is in its record. If there is none, the claim is lost, whatever is judged. */
@@ -171,11 +171,11 @@ void once__serve_finish(once__serve_request_t *request)
     int status = request->input.response.status;
     once_verdict_t verdict = (once_verdict_t)request->input.verdict;
     once_judgement_t strict = once_policy_judge(set->hold, status, verdict);
-    once__serve_held_t *held = once__serve_held_find(request->serve, request->input.claim);
+    once__serve_kept_t *kept = once__serve_kept_find(request->serve, request->input.claim);
     int code;
 
-    if (held != NULL) {
-        submit_judged(request, held, once_claim_judge(held->claim, set->retry, status, verdict));
+    if (kept != NULL) {
+        submit_judged(request, kept, once_claim_judge(kept->claim, set->retry, status, verdict));
         return;
     }
     if (strict == once_policy_judge(set->retry, status, verdict)) {
@@ -196,7 +196,7 @@ void once__serve_finish(once__serve_request_t *request)
 /* One of the claims of a request. */
 typedef struct once__serve_renewal {
     once__serve_request_t *request;
-    once_claim_t *adopted; /* NULL: the claim is held */
+    once_claim_t *adopted; /* NULL: the claim is kept */
     once_outcome_t outcome;
 } once__serve_renewal_t;
 
@@ -245,11 +245,11 @@ static void renewed(once_t *once, once_answer_t *answer, void *data)
 static int renew_one(once__serve_renewal_t *renewal, const char *token)
 {
     once__serve_request_t *request = renewal->request;
-    once__serve_held_t *held = once__serve_held_find(request->serve, token);
+    once__serve_kept_t *kept = once__serve_kept_find(request->serve, token);
     int code;
 
-    if (held != NULL && request->input.lease_ms == 0) {
-        return once_claim_renew(held->claim, renewed, renewal);
+    if (kept != NULL && request->input.lease_ms == 0) {
+        return once_claim_renew(kept->claim, renewed, renewal);
     }
     code = once_claim_adopt(request->serve->once, token,
                             request->input.lease_ms != 0 ? request->input.lease_ms

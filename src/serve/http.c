@@ -111,12 +111,18 @@ static int has_room(once__serve_request_t *request, size_t more)
 
 /* ---------------------------------------------------------------------------------------------------------- the answer */
 
+static unsigned stranger_s(const once__serve_t *serve)
+{
+    uint64_t idle_s = serve->settings->idle_ms / 1000;
+
+    return idle_s < STRANGER_S ? (unsigned)idle_s : STRANGER_S;
+}
+
 /* A connection with claims may be silent for as long as the work takes. */
 static void set_timeout(once__serve_line_t *line)
 {
-    unsigned wanted = line->held_count > 0 ? 0
-                      : line->is_known     ? (unsigned)(line->serve->settings->idle_ms / 1000)
-                                           : STRANGER_S;
+    unsigned idle_s = (unsigned)(line->serve->settings->idle_ms / 1000);
+    unsigned wanted = line->kept_count > 0 ? 0 : line->is_known ? idle_s : stranger_s(line->serve);
 
     if (wanted != line->timeout_s) {
         line->timeout_s = wanted;
@@ -351,7 +357,7 @@ static void *open_line(once__serve_t *serve, struct MHD_Connection *connection)
     line->serve = serve;
     line->connection = connection;
     line->fd = info != NULL ? info->connect_fd : -1;
-    line->timeout_s = STRANGER_S;
+    line->timeout_s = stranger_s(serve);
     line->next = serve->lines;
     line->place = &serve->lines;
     if (line->next != NULL) {
@@ -363,7 +369,7 @@ static void *open_line(once__serve_t *serve, struct MHD_Connection *connection)
 
 static void close_line(once__serve_line_t *line)
 {
-    once__serve_drop_held(line);
+    once__serve_drop_kept(line);
     *line->place = line->next;
     if (line->next != NULL) {
         line->next->place = line->place;
@@ -427,6 +433,28 @@ static void completed(void *data, struct MHD_Connection *connection, void **stat
     *state = NULL;
 }
 
+/*
+ * What is refused is read to its end all the same, and the connection goes on: many clients do not listen while they send. One
+ * that announces much more than may be sent is not read, and its connection ends.
+ */
+static int is_endless(const once__serve_request_t *request)
+{
+    const char *length = header(request->line->connection, "Content-Length");
+
+    return length != NULL && strtoull(length, NULL, 10) / 4 > request->body.max;
+}
+
+static void receive(once__serve_request_t *request, const char *bytes, size_t len)
+{
+    if (request->status != 0) {
+        return; /* it is refused */
+    }
+    if (request->body.error == ONCE_OK && !has_room(request, len)) {
+        request->body.error = ONCE_E_NOMEM;
+    }
+    (void)once__buf_add(&request->body, bytes, len); /* the error stays */
+}
+
 static enum MHD_Result handle(void *data, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *bytes,
                               size_t *len, void **state)
@@ -445,14 +473,10 @@ static enum MHD_Result handle(void *data, struct MHD_Connection *connection, con
             return MHD_NO;
         }
         hear(request, path, method);
-        /* A body that is refused is not read: the connection ends. */
-        return request->status != 0 && !is_get(method) ? send_answer(request) : MHD_YES;
+        return request->status != 0 && is_endless(request) ? send_answer(request) : MHD_YES;
     }
     if (*len > 0) {
-        if (request->body.error == ONCE_OK && !has_room(request, *len)) {
-            request->body.error = ONCE_E_NOMEM;
-        }
-        (void)once__buf_add(&request->body, bytes, *len); /* the error stays */
+        receive(request, bytes, *len);
         *len = 0;
         return MHD_YES;
     }
@@ -476,7 +500,7 @@ int once__serve_http_start(once__serve_t *serve)
     serve->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, handle, serve,
         MHD_OPTION_LISTEN_SOCKET, serve->listener.fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)serve->settings->connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STRANGER_S,
+        (unsigned)serve->settings->connections, MHD_OPTION_CONNECTION_TIMEOUT, stranger_s(serve),
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADERS_MAX, MHD_OPTION_NOTIFY_CONNECTION,
         connected, serve, MHD_OPTION_NOTIFY_COMPLETED, completed, serve,
         MHD_OPTION_URI_LOG_CALLBACK, request_line, serve, MHD_OPTION_END);

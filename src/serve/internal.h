@@ -5,7 +5,7 @@
  *
  * Invariants:
  *   1. A request is answered once. It is freed when libmicrohttpd has ended it and no callback refers to it any more.
- *   2. A claim is in `held` while the server renews it: from the answer `run` to `"renew": "connection"` until it is ended, its
+ *   2. A claim is in `kept` while the server renews it: from the answer `run` to `"renew": "connection"` until it is ended, its
  *      connection closes, or the server stops. It is in the table and in the list of its connection, or in neither.
  *   3. Nothing is logged of a request but the name of the operation.
  */
@@ -26,7 +26,7 @@
 typedef struct once__serve once__serve_t;
 typedef struct once__serve_line once__serve_line_t;
 typedef struct once__serve_request once__serve_request_t;
-typedef struct once__serve_held once__serve_held_t;
+typedef struct once__serve_kept once__serve_kept_t;
 
 #define ONCE__SERVE_TOKEN_MAX 512 /* bytes of a token */
 
@@ -36,7 +36,7 @@ typedef struct once__serve_counters {
     once__service_metrics_t *metrics;
     once__service_metric_t *claims[ONCE_OUTCOME_LOST + 1]; /* by outcome; NULL: cannot be */
     once__service_metric_t *requests, *refused, *failed;
-    once__service_metric_t *connections, *held, *waiting;
+    once__service_metric_t *connections, *kept, *waiting;
     once__service_metric_t *duration;
 } once__serve_counters_t;
 
@@ -82,7 +82,7 @@ struct once__serve {
     size_t line_count;
     once__serve_request_t *requests; /* every one that libmicrohttpd has begun and not ended */
     size_t bytes;                    /* of the bodies of requests and answers */
-    once__hash_t held;               /* claims, by their text */
+    once__hash_t kept;               /* claims, by their text */
     once__hash_t waiting;            /* requests that wait for another attempt, by record */
     once__hash_seed_t seed;
     int has_answers; /* connections were resumed: libmicrohttpd has something to do */
@@ -103,8 +103,8 @@ struct once__serve_line {
     int is_known;             /* it has sent a request that may be answered */
     unsigned timeout_s;       /* as libmicrohttpd was told */
     uint64_t receiving_since; /* 0: no request is on its way */
-    once__serve_held_t *held;
-    size_t held_count;
+    once__serve_kept_t *kept;
+    size_t kept_count;
 };
 
 /* An operation: what its request has, and what begins it. It ends with once__serve_answer or once__serve_fail, now or later. */
@@ -172,7 +172,7 @@ void once__serve_http_stop(once__serve_t *serve);
 void once__serve_request_ref(once__serve_request_t *request);
 void once__serve_request_unref(once__serve_request_t *request);
 
-/* Is nobody there any more who could read an answer? */
+/* Has the caller closed it? Then no answer would be read. */
 int once__serve_line_is_gone(const once__serve_line_t *line);
 
 /* --------------------------------------------------------------------------------------------------------------- write.c */
@@ -186,28 +186,28 @@ void once__serve_problem(once__serve_request_t *request, unsigned status, int co
 /* Adds the record's response, if it has one, as "response". Returns ONCE_OK, or why it cannot be read. */
 int once__serve_put_response(json_t *json, const once_record_t *record);
 
-/* --------------------------------------------------------------------------------------------------------------- held.c */
+/* --------------------------------------------------------------------------------------------------------------- kept.c */
 
-struct once__serve_held {
+struct once__serve_kept {
     once__hash_node_t node;
-    once__serve_held_t *next, **place; /* of its connection */
+    once__serve_kept_t *next, **place; /* of its connection */
     once__serve_line_t *line;
     once_claim_t *claim;
     char token[ONCE_TOKEN_SIZE];
 };
 
 /* May the connection have one more? */
-int once__serve_may_hold(const once__serve_t *serve, const once__serve_line_t *line);
+int once__serve_may_keep(const once__serve_t *serve, const once__serve_line_t *line);
 
 /* Keeps a claim for as long as the connection lives. 0, or -1 if memory is short: the claim is still the caller's. */
-int once__serve_hold(once__serve_line_t *line, once_claim_t *claim);
+int once__serve_keep(once__serve_line_t *line, once_claim_t *claim);
 
-/* The claim with this text, which is then the caller's; NULL: it is not held. */
-once__serve_held_t *once__serve_held_find(const once__serve_t *serve, const char *token);
-once_claim_t *once__serve_held_take(once__serve_held_t *held);
+/* The claim with this text, which is then the caller's; NULL: it is not kept. */
+once__serve_kept_t *once__serve_kept_find(const once__serve_t *serve, const char *token);
+once_claim_t *once__serve_kept_take(once__serve_kept_t *kept);
 
 /* As if the caller had died: the leases run out. */
-void once__serve_drop_held(once__serve_line_t *line);
+void once__serve_drop_kept(once__serve_line_t *line);
 
 /* ------------------------------------------------------------------------------------------------------- the operations */
 

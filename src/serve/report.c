@@ -29,7 +29,7 @@ static const once__service_metric_spec_t specs[] = {
     {AT(claims[ONCE_OUTCOME_LOST]), ONCE__SERVICE_COUNTER, "once_serve_claims_total", "Claims by outcome.",
      "outcome=\"lost\"", 1, NULL, 0},
     {AT(connections), ONCE__SERVICE_GAUGE, "once_serve_connections", "Open connections.", NULL, 1, NULL, 0},
-    {AT(held), ONCE__SERVICE_GAUGE, "once_serve_held_claims", "Claims that the server renews for their connections.", NULL, 1, NULL, 0},
+    {AT(kept), ONCE__SERVICE_GAUGE, "once_serve_kept_claims", "Claims that the server renews for their connections.", NULL, 1, NULL, 0},
     {AT(waiting), ONCE__SERVICE_GAUGE, "once_serve_waiting", "Claims that wait for the end of another attempt.", NULL, 1, NULL, 0},
     {AT(duration), ONCE__SERVICE_HISTOGRAM, "once_serve_request_seconds", "From the end of a request to the end of its answer.",
      NULL, 0.000001, bounds, sizeof(bounds) / sizeof(bounds[0])},

@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "serve/internal.h"
+#include "service/notify.h"
 #include "service/signals.h"
 
-#define HELD_MAX    100000 /* claims that are renewed for their connections */
+#define KEPT_MAX    100000 /* claims that are renewed for their connections */
 #define SPARE_FILES 64     /* descriptors besides those of connections */
 #define CLOSE_MS    5000   /* for what the store is yet to be told, at the end */
 
@@ -39,6 +40,7 @@ static void stop(once__serve_t *serve)
         return;
     }
     once__serve_report(serve, 0, "stopping: answers in flight are finished");
+    once__service_notify_stopping();
     serve->stopping = 1;
     serve->stop_at = once__loop_now(serve->loop) + serve->settings->drain_ms;
     once__service_metrics_health(serve->counters.metrics, 0);
@@ -103,6 +105,7 @@ static void on_second(once__timer_t *timer)
 {
     once__serve_t *serve = ONCE__CONTAINER(timer, once__serve_t, second_timer);
 
+    (void)once__service_notify_turn();
     probe(serve);
     once__serve_http_tick(serve);
     once__timer_set(serve->loop, timer, once__loop_now(serve->loop) + 1000);
@@ -173,7 +176,7 @@ static int make_parts(once__serve_t *serve)
         return -1;
     }
     once__loop_enter(serve->loop);
-    return once__timers_reserve(serve->loop) != 0 || once__hash_init(&serve->held, HELD_MAX) != 0 ||
+    return once__timers_reserve(serve->loop) != 0 || once__hash_init(&serve->kept, KEPT_MAX) != 0 ||
                    once__hash_init(&serve->waiting, serve->settings->connections) != 0 ||
                    env->random(env->data, &serve->seed, sizeof(serve->seed)) != 0 ||
                    once__serve_counters_start(&serve->counters) != 0
@@ -257,7 +260,7 @@ static int finish(once__serve_t *serve, int end)
                            "claim or claim_id");
     }
     once__service_metrics_free(serve->counters.metrics);
-    once__hash_free(&serve->held);
+    once__hash_free(&serve->kept);
     once__hash_free(&serve->waiting);
     once__loop_free(serve->loop);
     explicit_bzero(serve->token, sizeof(serve->token));

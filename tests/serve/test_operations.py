@@ -61,7 +61,8 @@ def test_first_busy_replay_mismatch(client, key):
     assert client.claim(key, **encoded)["outcome"] == "replay"
 
 
-@pytest.mark.parametrize("body", ["", "x", "\x00nul and \u2028 and \U0001f600 and \"quotes\" \\", b"\xff\xfe\x00not text", "a" * 300000])
+@pytest.mark.parametrize("body", ["", "x", "\x00nul and \u2028 and \U0001f600 and \"quotes\" \\", b"\xff\xfe\x00not text",
+                                  "a" * 300000])
 def test_bodies_byte_for_byte(client, key, body):
     def of(response):
         return response["body"].encode() if "body" in response else base64.b64decode(response["body_base64"])
@@ -97,8 +98,8 @@ def test_what_other_programs_did(tmp_path):
     client.ask("doubt", claim=client.run("settled", lease_ms=10))
     server.close()
     subprocess.run([ONCE, "keys", "erase", store, "erased", "--yes", "--note", "asked for"], check=True, capture_output=True)
-    subprocess.run([ONCE, "keys", "settle", store, "settled", "--yes", "--force", "--note", "seen", "--completed", "--status", "200",
-                    "--header", b"X-Name: caf\xe9"], check=True, capture_output=True)
+    subprocess.run([ONCE, "keys", "settle", store, "settled", "--yes", "--force", "--note", "seen", "--completed", "--status",
+                    "200", "--header", b"X-Name: caf\xe9"], check=True, capture_output=True)
     server = Server(store, folder=tmp_path)
     client = server.client()
     assert client.claim("erased")["response"] == {"status": 201, "headers": [], "body_omitted": "erased"}
@@ -226,8 +227,8 @@ def test_renewed_by_the_connection(server, client, key):
     """For longer than its lease while the connection is open, whatever else it is used for; no longer when it is closed."""
     holder = server.client()
     claim = holder.run(key, renew="connection", lease_ms=100)
-    held = server.metric("once_serve_held_claims", client)
-    assert held >= 1
+    kept = server.metric("once_serve_kept_claims", client)
+    assert kept >= 1
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         assert client.claim(key)["outcome"] == "busy"
@@ -235,18 +236,18 @@ def test_renewed_by_the_connection(server, client, key):
     assert holder.ask("renew", claims=[claim]) == {"outcomes": ["done"]}
     holder.close()
     until(lambda: client.claim(key)["outcome"] == "unknown", "the lease", PATIENCE)
-    assert server.metric("once_serve_held_claims", client) == held - 1
+    assert server.metric("once_serve_kept_claims", client) == kept - 1
     assert client.ask("complete", claim=claim, response=CREATED) == {"outcome": "done"}  # nobody else was granted it
 
 
 def test_ended_on_another_connection(server, client, key):
     holder = server.client()
     claim = holder.run(key, renew="connection")
-    held = server.metric("once_serve_held_claims", client)
+    kept = server.metric("once_serve_kept_claims", client)
     assert client.post("/v1/complete", {"claim": claim, "response": {"status": 200, "headers": [["a b", ""]]}}).status == 400
-    assert server.metric("once_serve_held_claims", client) == held  # refused: it is as it was
+    assert server.metric("once_serve_kept_claims", client) == kept  # refused: it is as it was
     assert client.ask("finish", claim=claim, response=CREATED)["outcome"] == "done"
-    assert server.metric("once_serve_held_claims", client) == held - 1
+    assert server.metric("once_serve_kept_claims", client) == kept - 1
     assert holder.claim(key)["outcome"] == "replay"
     holder.close()
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/options.h"
 #include "cli/store.h"
 #include "cli/text.h"
@@ -18,6 +19,7 @@
 #define REQUEST_MAX     (256ull * 1024 * 1024)
 
 typedef struct settings {
+    const char *config;
     const char *listen, *socket_mode, *token_file, *metrics, *log;
     const char *ttl, *lease, *record, *release;
     once__cli_number_t connections, request, idle, drain;
@@ -205,6 +207,7 @@ static int run_serve(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t options[] = {
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"listen", 0, ONCE__CLI_TEXT, "ADDRESS", "unix:PATH, 127.0.0.1:PORT or [::1]:PORT (default unix:once.sock)",
      offsetof(settings_t, listen)},
     {"socket-mode", 0, ONCE__CLI_TEXT, "MODE", "who may use a unix socket: 0600 (default), 0620, 0660",
