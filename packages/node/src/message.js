@@ -26,6 +26,8 @@ const PROBLEMS = { // the same as the gateway's: nginx/ngx_http_once_problem.c
     'Send the same request with the same key again later.'],
 };
 
+const OUTCOMES = { 'in-flight': 'busy', 'key-reused': 'mismatch', 'outcome-unknown': 'unknown' };
+
 /** There is nothing to run: `response` is what the client gets (a replay, or an error of the contract). */
 class Answered extends Error {
   constructor(response, outcome, cause) {
@@ -89,7 +91,7 @@ function problem(name, { detail = '', retryAfter = 0, cause = undefined } = {}) 
     error: { type: kind, code: name, message: detail || usual } };
   const headers = [['Content-Type', 'application/problem+json'], ['Content-Language', 'en'], ['Cache-Control', 'no-store']];
   if (retryAfter) headers.push(['Retry-After', String(Math.max(1, Math.ceil(retryAfter)))]);
-  return new Answered(new Response(status, headers, toBytes(body)), name, cause);
+  return new Answered(new Response(status, headers, toBytes(body)), OUTCOMES[name] ?? name, cause);
 }
 
 const invalid = (detail) => problem('key-invalid', { detail });

@@ -180,8 +180,9 @@ class Operation extends Bound {
       try {
         return await this.complete(response);
       } catch (error) {
-        if (sqlstate(error) !== FAILED_TRANSACTION) throw error; // that one had no effects any more
-        await this.transport.rollback();
+        if (sqlstate(error) !== FAILED_TRANSACTION) throw error;
+        if (response.status < 400) throw new Error(`the answer is ${response.status}, but a statement had failed`, { cause: error });
+        await this.transport.rollback(); // it had no effects any more
       }
     }
     await this.transport.begin();

@@ -36,8 +36,8 @@ class Served {
       return;
     }
     const told = await server.ask('claim', { scope: ticket.scopeText, key: ticket.key, method: request.method, target: request.target,
-      body_base64: request.body.toString('base64'), recover: options.recover, ttl_ms: options.ttl * 1000,
-      lease_ms: options.lease * 1000, claim_id: ticket.claimId.replaceAll('-', ''), wait_ms: options.wait ? 60000 : 0 });
+      body_base64: request.body.toString('base64'), recover: options.recover, ttl_ms: Math.round(options.ttl * 1000),
+      lease_ms: Math.round(options.lease * 1000), claim_id: ticket.claimId.replaceAll('-', ''), wait_ms: options.wait ? 60000 : 0 });
     if (told.outcome === 'replay') throw unpacked(told.response, true);
     if (told.outcome === 'mismatch') throw problem('key-reused');
     if (told.outcome === 'unknown') throw problem('outcome-unknown');
