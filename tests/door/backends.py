@@ -2,7 +2,6 @@
 import contextlib
 import fcntl
 import functools
-import json
 import os
 import shutil
 import signal
@@ -17,13 +16,14 @@ from harness.wait import PATIENCE, Timeout
 
 EXAMPLES = os.path.join(environment.SOURCE, "examples", "door")
 PLACE = os.path.join(environment.BUILD, "door")
+NODE = os.path.join(environment.BUILD, "packages", "node")
 PYTHON = os.path.join(environment.BUILD, "packages", "python", "venv", "bin", "python")  # of tests/packages/python/prepare
 LANGUAGES = ("c", "python", "node", "go")
 
 
 @contextlib.contextmanager
 def alone():
-    """Several tests prepare the same programs at the same time: npm removes what is there before it installs."""
+    """Several tests prepare the same programs at the same time."""
     os.makedirs(PLACE, exist_ok=True)
     with open(os.path.join(PLACE, "lock"), "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -36,23 +36,13 @@ def run(command, directory, what):
         pytest.skip(f"{what}: {done.stderr[-500:]}")
 
 
-def command_node():
-    if not shutil.which("node") or not shutil.which("npm"):
+def in_node(program):
+    """Beside what tests/packages/node/prepare has installed, where Node looks for it."""
+    if not os.path.isdir(os.path.join(NODE, "node_modules")):
         pytest.skip("node and npm are not there: the example in Node cannot be tried")
-    place = os.path.join(PLACE, "node")
+    place = os.path.join(NODE, "door")
     os.makedirs(place, exist_ok=True)
-    for name in ("package.json", "package-lock.json", "payments.js"):
-        shutil.copy(os.path.join(EXAMPLES, "node", name), place)
-    with open(os.path.join(place, "package.json"), encoding="utf-8") as file:
-        wanted = json.load(file)["dependencies"]["pg"]
-    try:
-        with open(os.path.join(place, "node_modules", "pg", "package.json"), encoding="utf-8") as file:
-            have = json.load(file)["version"]
-    except FileNotFoundError:
-        have = None
-    if have != wanted:
-        run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], place, "pg cannot be fetched")
-    return ["node", os.path.join(place, "payments.js")]
+    return ["node", shutil.copy(program, place)]
 
 
 def command_go():
@@ -69,9 +59,11 @@ def command_go():
 
 @functools.lru_cache(maxsize=None)
 def command_of(language):
-    if language in ("node", "go"):
+    if language == "node":
+        return in_node(os.path.join(EXAMPLES, "node", "payments.js"))
+    if language == "go":
         with alone():
-            return command_node() if language == "node" else command_go()
+            return command_go()
     if language == "c":
         return [os.path.join(environment.BUILD, "examples", "example_door")]
     name = "payments" if language == "python" else language

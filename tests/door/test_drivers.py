@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from backends import PLACE, alone, command_node, run
+from backends import PLACE, in_node, run
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "drivers")
 DRIVERS = ("psycopg2", "psycopg", "asyncpg", "node-pg", "pgx", "lib/pq", "jdbc")
@@ -32,10 +32,7 @@ SURE_OF_BYTES = ("psycopg2", "psycopg", "jdbc")
 @functools.lru_cache(maxsize=None)
 def command_of(driver):
     if driver == "node-pg":
-        with alone():
-            place = os.path.dirname(command_node()[1])
-        shutil.copy(os.path.join(HERE, "driver.js"), place)
-        return ["node", os.path.join(place, "driver.js")]
+        return in_node(os.path.join(HERE, "driver.js"))
     if driver in ("pgx", "lib/pq"):
         if not shutil.which("go"):
             pytest.skip("go is not there")

@@ -127,8 +127,8 @@ def test_zombie(stack, language):
     s.database.end_lease(s.key)
     answer = s.retry()
     assert s.database.state(s.key) == ("completed", 2)
-    # It was refused. The package knows why and rolls back; the other examples do not look, and try once more.
-    second = s.wire.stop_at(b"ROLLBACK" if language in ("go", "python") else b"once.renew")
+    # It was refused. The packages know why and roll back; the example in C does not look, and tries once more.
+    second = s.wire.stop_at(b"once.renew" if language == "c" else b"ROLLBACK")
     stop.go()
     second.wait()
     second.go()
