@@ -187,6 +187,13 @@ static uint32_t tag_of(const uint8_t *id)
     return (uint32_t)once__get16(id) >> 10 | ((uint32_t)once__get16(id + 10) & 0x7ff) << 6;
 }
 
+void once__index_id(uint8_t *id, uint32_t shard, const once__shard_entry_t *item)
+{
+    once__put16(id, (uint16_t)(shard | (item->tag & 63) << 10));
+    once__put64(id + 2, item->key);
+    once__put16(id + 10, (uint16_t)(item->tag >> 6));
+}
+
 int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag)
 {
     return key_of(id) == key && tag_of(id) == tag;

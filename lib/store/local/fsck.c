@@ -376,53 +376,28 @@ static int count_record(const check_t *check, once__place_t place, const once__f
     return code == ONCE_OK && once__records_may_go(&records, &record.head);
 }
 
-typedef enum verdict {
-    FINE,
-    NOT_IN_INDEX,
-    OLDER, /* the log has a newer frame */
-} verdict_t;
-
-/* What the index in use has of a record that has this version in the log. */
-static verdict_t judge(const check_t *check, const uint8_t *id, uint64_t version, int may_lack,
-                       once__entry_t *entry)
-{
-    once__index_t *index = check->directory->log.index;
-    once__frame_t frame;
-    int found;
-
-    if (once__index_lock(index, id, LOCK_WAIT_MS) != ONCE_OK) {
-        return FINE; /* its shard cannot be listed either: see below */
-    }
-    found = once__index_find(index, id, entry);
-    once__index_unlock(index, id);
-    if (!found) {
-        return may_lack ? FINE : NOT_IN_INDEX;
-    }
-    /* One that cannot be read is reported when the index is walked. */
-    return once__reader_read(check->live, entry->place, 0, &frame) == ONCE_OK &&
-                   frame.version < version
-               ? OLDER
-               : FINE;
-}
-
 /* An entry of the log's index: counts the record, and looks for it in the index in use. */
 static void check_logged(check_t *check, const once__shard_entry_t *item)
 {
+    once__index_t *index = check->directory->log.index;
     once__place_t place = item->entry.place;
-    once__frame_t frame = {0};
+    once__frame_t frame = {0}, live;
     int code = once__reader_read(check->log_reader, place, 0, &frame);
-    int may_lack = code == ONCE_OK && count_record(check, place, &frame);
-    verdict_t verdict;
+    int may_lack = code == ONCE_OK && count_record(check, place, &frame), found;
     once__entry_t entry;
 
-    if (check->live == NULL || frame.kind == 0) {
+    /* A shard whose lock cannot be had cannot be listed either: see below. */
+    if (check->live == NULL || frame.kind == 0 ||
+        once__index_lock(index, frame.id, LOCK_WAIT_MS) != ONCE_OK) {
         return;
     }
-    verdict = judge(check, frame.id, frame.version, may_lack, &entry);
-    if (verdict == NOT_IN_INDEX) {
+    found = once__index_find(index, frame.id, &entry);
+    once__index_unlock(index, frame.id);
+    if (!found && !may_lack) {
         tell(check, "index", 0, 0, 0, "the record %016llx is in the log and not in the index",
              (number_t)item->key);
-    } else if (verdict == OLDER) {
+    } else if (found && once__reader_read(check->live, entry.place, 0, &live) == ONCE_OK &&
+               live.version < frame.version) { /* what cannot be read is reported below */
         tell(check, "index", number_of(check, entry.place), entry.place.offset, 0,
              "the index leads to an older state of the record %016llx than the log has",
              (number_t)item->key);

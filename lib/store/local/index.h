@@ -302,6 +302,8 @@ typedef struct once__shard_entry {
 int once__index_shard(once__index_t *index, uint32_t shard, once__shard_entry_t **entries,
                       size_t *count);
 uint32_t once__index_shard_of(const uint8_t *id);
+/* What an entry of this shard says about its id: the rest of `id` is not changed. */
+void once__index_id(uint8_t *id, uint32_t shard, const once__shard_entry_t *item);
 /* Would an entry of `id` have this key and tag? */
 int once__index_is_key(const uint8_t *id, uint64_t key, uint32_t tag);
 

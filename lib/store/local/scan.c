@@ -13,21 +13,16 @@
 static int find_again(once__records_t *records, uint32_t shard, once__shard_entry_t *item)
 {
     once__place_t before = item->entry.place;
-    once__shard_entry_t *entries;
-    size_t count;
-    int found = -1;
+    uint8_t id[ONCE_ID_SIZE] = {0};
+    int found;
 
-    if (once__index_shard(records->index, shard, &entries, &count) != ONCE_OK) {
+    once__index_id(id, shard, item);
+    if (once__index_lock(records->index, id, ONCE__INDEX_WAIT_MS) != ONCE_OK) {
         return 0;
     }
-    for (size_t i = 0; i < count && found < 0; i++) {
-        if (entries[i].key == item->key && entries[i].tag == item->tag) {
-            item->entry = entries[i].entry;
-            found = !once__is_same_place(before, item->entry.place);
-        }
-    }
-    free(entries);
-    return found;
+    found = once__index_find(records->index, id, &item->entry);
+    once__index_unlock(records->index, id);
+    return found ? !once__is_same_place(before, item->entry.place) : -1;
 }
 
 /* The shard is not locked: the segment may be dropped meanwhile, and its slot may be given to another one. */
