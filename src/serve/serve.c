@@ -42,6 +42,7 @@ static void stop(once__serve_t *serve)
     once__serve_report(serve, 0, "stopping: answers in flight are finished");
     once__service_notify_stopping();
     serve->stopping = 1;
+    once__service_notify_stopping();
     serve->stop_at = once__loop_now(serve->loop) + serve->settings->drain_ms;
     once__service_metrics_health(serve->counters.metrics, 0);
     once__serve_http_quiesce(serve);
