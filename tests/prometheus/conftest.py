@@ -5,3 +5,4 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "gateway"), os.path.join(HERE, "..", "support")]
 sys.path.append(os.path.join(HERE, "..", "relay"))
+pytest_plugins = ["brokers.fixtures"]

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from node import packages
 from page import BUILD, ONCE, PATIENCE, Page, Seed
 from waiting import until
 
@@ -16,23 +17,9 @@ PLACE = os.path.join(BUILD, "ui")
 
 @pytest.fixture(name="modules")
 def fetch_modules():
-    """In the pinned versions, in the build directory."""
-    for program in ("node", "npm", "chromium"):
-        if not shutil.which(program):
-            pytest.skip(f"{program} is not there: the page cannot be tried in a browser")
-    os.makedirs(PLACE, exist_ok=True)
-    wanted = os.path.join(HERE, "package-lock.json")
-    mark = os.path.join(PLACE, "node_modules", ".fetched")
-    if not os.path.exists(mark) or os.path.getmtime(mark) < os.path.getmtime(wanted):
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(os.path.join(HERE, name), PLACE)
-        done = subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=PLACE, capture_output=True,
-                              text=True, check=False, timeout=300)
-        if done.returncode:
-            pytest.skip(f"the driver of the browser cannot be fetched: {done.stderr[-500:]}")
-        with open(mark, "w", encoding="ascii"):
-            pass
-    return PLACE
+    if not shutil.which("chromium"):
+        pytest.skip("chromium is not there: the page cannot be tried in a browser")
+    return packages(HERE, PLACE)
 
 
 class Numbers(http.server.BaseHTTPRequestHandler):
