@@ -23,33 +23,26 @@ type Response struct {
 }
 
 // Of the connection or of the moment, or made anew by every server: not part of a record.
-var notRecorded = words("connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade " +
-	"content-length date server set-cookie")
-
-// Sent before any effect, or instead of one: the key stays free.
-var notFinal = words("401 403 407 408 421 425 429")
-
-func words(text string) map[string]bool {
-	set := map[string]bool{}
-	for _, word := range strings.Fields(text) {
-		set[word] = true
-	}
-	return set
-}
+const notRecorded = " connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade " +
+	"content-length date server set-cookie "
 
 // final: it answers the key for good. Everything else rolls back and leaves the key free.
 func (r *Response) final() bool {
-	return r.Status >= 200 && r.Status < 500 && !notFinal[strconv.Itoa(r.Status)]
+	switch r.Status {
+	case 401, 403, 407, 408, 421, 425, 429: // sent before any effect, or instead of one
+		return false
+	}
+	return r.Status >= 200 && r.Status < 500
 }
 
 // recorded has the headers that a replay repeats, in a stable order.
 func (r *Response) recorded() [][2]string {
 	pairs := [][2]string{}
 	for name, values := range r.Header {
+		if strings.Contains(notRecorded, " "+strings.ToLower(name)+" ") {
+			continue
+		}
 		for _, value := range values {
-			if notRecorded[strings.ToLower(name)] {
-				continue
-			}
 			if !utf8.ValidString(value) { // Latin-1
 				runes := make([]rune, len(value))
 				for i := range runes {

@@ -252,7 +252,7 @@ func (op *Op) tell() {
 func (op *Op) run(store Store, next http.Handler) *Response {
 	for {
 		op.attempt++
-		op.err, op.hasSteps = nil, false
+		op.err = nil
 		answer, err := op.try(store, next)
 		if err == nil {
 			return answer

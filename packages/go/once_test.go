@@ -342,6 +342,10 @@ func TestServe(t *testing.T) {
 			fmt.Fprint(w, `{"outcome": "unknown"}`)
 		case r.URL.Path == "/v1/claim":
 			fmt.Fprintf(w, `{"outcome": "run", "claim": "%s", "epoch": 1}`, asked["key"])
+		case r.URL.Path == "/v1/recorded" && asked["claim"] == strings.Repeat("p", 70):
+			fmt.Fprint(w, `{"recorded": false, "state": "pending"}`)
+		case r.URL.Path == "/v1/recorded":
+			fmt.Fprint(w, `{"recorded": false, "state": "none"}`)
 		case r.URL.Path == "/v1/derive":
 			fmt.Fprint(w, `{"key": "d2-x"}`)
 		case r.URL.Path == "/v1/finish" && asked["claim"] == "overtaken":
@@ -405,4 +409,15 @@ func TestServe(t *testing.T) {
 		t.Fatal(calls)
 	}
 	check(t, post(t, guard(Serve(serve.URL, "wrong"), handler), "k", "{}"), 500, "")
+	for claim, status := range map[string]int{strings.Repeat("p", 70): 201, strings.Repeat("n", 70): 503} { // behind the gate
+		request := httptest.NewRequest("POST", "/", nil)
+		request.Header.Set("Once-Claim", claim)
+		recorder := httptest.NewRecorder()
+		calls = nil
+		handler.ServeHTTP(recorder, request)
+		check(t, recorder.Result(), status, "")
+		if got := strings.Join(calls, " "); strings.Contains(got, "finish") || !strings.HasPrefix(got, "recorded") {
+			t.Fatal(got)
+		}
+	}
 }

@@ -125,8 +125,8 @@ func (s *server) post(ctx context.Context, name string, asked []byte, into any) 
 
 func (c *call) start(ctx context.Context) (*Response, error) {
 	op, o := c.op, c.op.options
-	if op.gates { // which also records the response
-		return nil, nil
+	if op.gates {
+		return c.startBehindGate(ctx)
 	}
 	question := map[string]any{"scope": op.scope, "key": op.key, "method": op.request.Method, "target": op.target(),
 		"body_base64": notNil(op.body), "ttl_ms": o.TTL.Milliseconds(), "lease_ms": o.Lease.Milliseconds(), "claim_id": op.id}
@@ -155,6 +155,24 @@ func (c *call) start(ctx context.Context) (*Response, error) {
 		return told.Response.response(), nil
 	}
 	return refusal(told.Outcome, time.Duration(told.RetryAfter)*time.Millisecond), nil
+}
+
+// startBehindGate runs under the claim of the gate, which also records the response. A client may have made that up.
+func (c *call) startBehindGate(ctx context.Context) (*Response, error) {
+	var told struct {
+		State    string
+		Response *wire
+	}
+	err := c.ask(ctx, "recorded", map[string]any{"claim": c.op.claim}, &told, beforeRun)
+	switch {
+	case err != nil:
+		return nil, err
+	case told.Response != nil: // delivered twice
+		return told.Response.response(), nil
+	case told.State != "pending":
+		return unavailable(), nil
+	}
+	return nil, nil
 }
 
 // renew holds the claim while the handler is at work.
@@ -205,6 +223,9 @@ func (c *call) finish(ctx context.Context, r *Response) (*Response, error) {
 func (c *call) derive(ctx context.Context, step string) (string, error) {
 	var told struct{ Key string }
 	err := c.ask(ctx, "derive", map[string]any{"claim": c.op.claim, "step": step}, &told, afterRun)
+	if err == nil && told.Key == "" {
+		err = errors.New("once: this attempt was overtaken")
+	}
 	return told.Key, err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -122,5 +123,35 @@ func TestLockAndHeadersOfEvents(t *testing.T) {
 		"FROM once.outbox WHERE topic = 'orders'").Scan(&isRight)
 	if !isRight {
 		t.Fatal("another event")
+	}
+}
+
+type conflict struct{}
+
+func (conflict) Error() string    { return "a conflict" }
+func (conflict) SQLState() string { return "40001" }
+
+// A checkpoint has committed the claim. Whichever attempt fails for good afterwards, the key is free without waiting for a lease.
+func TestReleasedAfterSteps(t *testing.T) {
+	pool, runs := open(t), 0
+	handler := once.Idempotent(pgxonce.Pool(pool), once.Options{Scope: once.OneScope(t.Name())})(
+		once.JSON(201, func(ctx context.Context, _ struct{}) (string, error) {
+			op := once.From(ctx)
+			done, err := op.Resume(ctx, nil)
+			if err == nil && done == "" {
+				err = op.Checkpoint(ctx, "begun", nil)
+			}
+			if runs++; err == nil && runs == 1 {
+				err = conflict{}
+			} else if err == nil && runs == 2 {
+				err = errors.New("the provider does not answer")
+			}
+			return done, err
+		}))
+	if answer := post(handler, "k"); answer.StatusCode != 500 || runs != 2 {
+		t.Fatal(answer.Status, runs)
+	}
+	if answer := post(handler, "k"); answer.StatusCode != 201 || runs != 3 {
+		t.Fatal(answer.Status, runs)
 	}
 }
