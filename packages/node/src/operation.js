@@ -10,6 +10,13 @@ const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'ho
   log: (text) => console.warn(`once: ${text}`) };
 const FAILED_TRANSACTION = '25P02';
 const running = new AsyncLocalStorage();
+const telemetry = (() => {
+  try {
+    return require('@opentelemetry/api');
+  } catch {
+    return undefined;
+  }
+})();
 const unavailable = (cause) => problem('store-unavailable', { retryAfter: 1, cause });
 
 /** For a handler to throw when nothing was done: the key is free. */
@@ -220,9 +227,7 @@ class Operation extends Bound {
 
 /** Attributes of the span that is active, where the application has OpenTelemetry. */
 function observe(ticket, outcome) {
-  try {
-    require('@opentelemetry/api').trace.getActiveSpan()?.setAttributes({ 'once.outcome': outcome, 'once.attempts': ticket.attempt });
-  } catch { /* it has not */ }
+  telemetry?.trace.getActiveSpan()?.setAttributes({ 'once.outcome': outcome, 'once.attempts': ticket.attempt });
 }
 
 /** Runs `produce` until its response is recorded. Returns the response that the client gets. */

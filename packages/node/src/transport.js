@@ -47,7 +47,7 @@ class Joined {
   }
 
   async call(name, ...values) {
-    return (await this.mine(ask(this.connection, CALLS[name], values)))[0];
+    return (await this.mine(ask(this.connection, CALLS[name], values.map((value) => value ?? null))))[0];
   }
 
   /** What fails here without a word of the server's means that it did not answer. */

@@ -13,7 +13,7 @@ class Capture {
     this.headers = headers;
     this.status = raw.statusCode;
     this.message = raw.statusMessage;
-    this.original = { writeHead: raw.writeHead, write: raw.write, end: raw.end, flushHeaders: raw.flushHeaders };
+    this.original = { on: raw.on, writeHead: raw.writeHead, write: raw.write, end: raw.end, flushHeaders: raw.flushHeaders };
   }
 
   /** Everything as before the handler. Gives the response that comes next. */
@@ -30,7 +30,7 @@ class Capture {
   }
 
   listen(resolve) {
-    const { raw } = this, parts = [];
+    const { raw, original } = this, parts = [], waiting = [];
     const add = (chunk, encoding, done) => {
       if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
       if (typeof chunk === 'function') [chunk, done] = [undefined, chunk];
@@ -45,6 +45,11 @@ class Capture {
       return raw;
     };
     raw.flushHeaders = () => {};
+    raw.on = (event, listener) => { // `await pipeline(stream, response)`: for the handler it is sent when it is here
+      if (event !== 'finish') return original.on.call(raw, event, listener);
+      waiting.push(listener);
+      return raw;
+    };
     raw.write = (...args) => {
       add(...args);
       return true;
@@ -54,6 +59,7 @@ class Capture {
       const headers = Object.entries(raw.getHeaders()).flatMap(([name, value]) => [value].flat().map((one) => [name, String(one)]));
       this.caught = new Response(raw.statusCode, headers, Buffer.concat(parts));
       resolve(this.caught);
+      for (const listener of waiting.splice(0)) process.nextTick(() => listener.call(raw));
       return raw;
     };
   }
