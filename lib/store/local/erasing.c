@@ -21,15 +21,10 @@
 #include "store/local/directory.h"
 
 #define NAME    "../erasing"
-#define NOTE    16 /* bytes: CRC-32C of the rest (4), what (4), value (8) */
+#define NOTE    16 /* bytes: CRC-32C of the rest (4), what (4), a version (8) */
+#define WHAT    1  /* texts that were written since are erased */
 #define MANY    256
 #define WAIT_MS 1000
-
-enum {
-    WHAT_FROM = 1, /* a version: texts that were written since are erased */
-    WHAT_UNTIL =
-        2, /* a time: those of the notes before were, by then, and are being cleared away */
-};
 
 /* ------------------------------------------------------------------------------------------------------------ notes */
 
@@ -58,13 +53,12 @@ static int open_file(once__erasing_t *erasing, const once__log_config_t *log, in
     return code;
 }
 
-static int add_note(const once__erasing_t *erasing, const once__log_config_t *log, uint32_t what,
-                    uint64_t value)
+static int add_note(const once__erasing_t *erasing, const once__log_config_t *log, uint64_t from)
 {
     uint8_t note[NOTE];
 
-    once__put32(note + 4, what);
-    once__put64(note + 8, value);
+    once__put32(note + 4, WHAT);
+    once__put64(note + 8, from);
     once__put32(note, once__crc32c(0, note + 4, NOTE - 4));
     if (once__disk_write(log->disk, erasing->fd, note, NOTE, 0) != 0) { /* behind the last one */
         return once__disk_code();
@@ -72,30 +66,24 @@ static int add_note(const once__erasing_t *erasing, const once__log_config_t *lo
     return log->disk->sync(log->disk->data, erasing->fd) == 0 ? ONCE_OK : ONCE_E_IO;
 }
 
-/* UINT64_MAX: nothing is noted. A note that cannot be read may have been about anything. */
+/* *from UINT64_MAX: nothing is noted. A note that cannot be read may have been about anything. *size: of all notes. */
 static int read_notes(const once__erasing_t *erasing, const once__log_config_t *log, uint64_t *from,
-                      uint64_t *until)
+                      uint64_t *size)
 {
     uint8_t notes[MANY * NOTE];
-    uint64_t offset = 0;
     ssize_t len;
 
     *from = UINT64_MAX;
-    *until = 0;
-    while ((len = once__disk_read(log->disk, erasing->fd, notes, sizeof(notes), offset)) > 0) {
+    *size = 0;
+    while ((len = once__disk_read(log->disk, erasing->fd, notes, sizeof(notes), *size)) > 0) {
         for (ssize_t at = 0; at < len; at += NOTE) {
             const uint8_t *note = notes + at;
-            int is_whole =
-                len - at >= NOTE && once__get32(note) == once__crc32c(0, note + 4, NOTE - 4);
-            if (is_whole && once__get32(note + 4) == WHAT_UNTIL) {
-                *until = once__get64(note + 8);
-            } else {
-                uint64_t value = is_whole ? once__get64(note + 8) : 0;
-                *from = value < *from ? value : *from;
-                *until = 0;
-            }
+            int is_whole = len - at >= NOTE && once__get32(note + 4) == WHAT &&
+                           once__get32(note) == once__crc32c(0, note + 4, NOTE - 4);
+            uint64_t value = is_whole ? once__get64(note + 8) : 0;
+            *from = value < *from ? value : *from;
         }
-        offset += (uint64_t)len;
+        *size += (uint64_t)len;
     }
     return len == 0 ? ONCE_OK : ONCE_E_IO;
 }
@@ -104,7 +92,7 @@ int once__erasing_note(once__erasing_t *erasing, const once__log_config_t *log, 
 {
     int code = open_file(erasing, log, O_CREAT);
 
-    code = code == ONCE_OK ? add_note(erasing, log, WHAT_FROM, from) : code;
+    code = code == ONCE_OK ? add_note(erasing, log, from) : code;
     if (code == ONCE_OK) {
         erasing->from = from;
     }
@@ -157,24 +145,6 @@ static int is_alone(const once__erasing_t *erasing)
     return 0;
 }
 
-/* Only what no other process adds to has an end that the next one can go on with after we were killed. */
-static int begin(once__erasing_t *erasing, const once__log_config_t *log, uint64_t until)
-{
-    uint64_t now = once__index_now(log->index);
-    int code = ONCE_OK;
-
-    if (until == 0 || until > now) {
-        until = now;
-        if (is_alone(erasing)) {
-            code = add_note(erasing, log, WHAT_UNTIL, until);
-            (void)flock(erasing->fd, LOCK_SH | LOCK_NB);
-        }
-    }
-    erasing->from = UINT64_MAX;
-    erasing->until = until;
-    return code;
-}
-
 /* All processes see it: writers let go of their segments and samples, compaction takes segments for it. */
 static void publish(const once__erasing_t *erasing, const once__index_t *index, uint64_t from)
 {
@@ -189,14 +159,15 @@ static void publish(const once__erasing_t *erasing, const once__index_t *index, 
     }
 }
 
+/* Notes that others have added meanwhile stay, and so do all while another process has noted something. */
 static int finish(once__erasing_t *erasing, const once__log_config_t *log)
 {
-    uint64_t from, until;
+    uint64_t from, size;
     int code = ONCE_OK;
 
     if (is_alone(erasing)) {
-        code = read_notes(erasing, log, &from, &until);
-        if (code == ONCE_OK && until == erasing->until &&
+        code = read_notes(erasing, log, &from, &size);
+        if (code == ONCE_OK && size == erasing->size &&
             (ftruncate(erasing->fd, 0) != 0 ||
              log->disk->sync(log->disk->data, erasing->fd) != 0)) {
             code = ONCE_E_IO;
@@ -208,12 +179,12 @@ static int finish(once__erasing_t *erasing, const once__log_config_t *log)
 
 int once__erasing_begin(once__erasing_t *erasing, const once__log_config_t *log, int *is_over)
 {
-    uint64_t from = UINT64_MAX, until = 0, damaged;
+    uint64_t from = UINT64_MAX, size = 0, damaged;
     int code = open_file(erasing, log, 0);
 
     *is_over = 0;
     if (code == ONCE_OK) {
-        code = read_notes(erasing, log, &from, &until);
+        code = read_notes(erasing, log, &from, &size);
     }
     if (code == ONCE_E_NOT_FOUND || (code == ONCE_OK && from == UINT64_MAX)) {
         once__erasing_close(erasing);
@@ -221,7 +192,9 @@ int once__erasing_begin(once__erasing_t *erasing, const once__log_config_t *log,
         return ONCE_OK;
     }
     if (code == ONCE_OK && (erasing->from != UINT64_MAX || erasing->until == 0)) {
-        code = begin(erasing, log, until);
+        erasing->from = UINT64_MAX;
+        erasing->until = once__index_now(log->index);
+        erasing->size = size;
     }
     if (code == ONCE_OK) {
         publish(erasing, log->index, from);
