@@ -351,7 +351,7 @@ static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows
     int failed = 0;
 
     batch->refs = 1;
-    for (int row = 1; row < rows; row++) {
+    for (int row = 1; row < rows && !failed; row++) { /* later events of a key must not overtake */
         once__relay_event_t *event = &batch->events[row - 1];
         int added = 1;
         if (once__relay_event_read(event, batch->result, row) != 0) {
@@ -362,7 +362,7 @@ static void take_rows(once__relay_t *relay, once__relay_batch_t *batch, int rows
             added = once__relay_queue_add(relay, event);
             batch->refs -= added != 0;
         }
-        failed |= added < 0;
+        failed = added < 0;
         if (event->group >= 0 && event->group < ONCE__RELAY_GROUPS) {
             counts[event->group]++;
             note_late(relay, event);
