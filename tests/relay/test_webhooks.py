@@ -49,7 +49,8 @@ def test_order_and_one_at_a_time(database, relay, endpoint):
 TORN = """
 CREATE SEQUENCE public.torn;
 ALTER FUNCTION once.relay_fetch RENAME TO relay_fetch_whole;
-CREATE FUNCTION once.relay_fetch(uuid, smallint[], bigint[], integer[], bigint[], bigint[], xid8[], pg_snapshot, bigint, smallint[], text[])
+CREATE FUNCTION once.relay_fetch(uuid, smallint[], bigint[], integer[], bigint[], bigint[], xid8[], pg_snapshot, bigint, smallint[],
+    text[])
 RETURNS TABLE (grp smallint, seq bigint, place tid, id uuid, at timestamptz, topic text, key text, type text,
     payload bytea, headers text, cause bytea) LANGUAGE sql VOLATILE AS $$
     SELECT grp, seq, place, id, at, topic, key, type, payload,
