@@ -283,7 +283,9 @@ func (s *sqlSession) Query(ctx context.Context, statement string, args []any, in
 		return false, sql.ErrTxDone
 	}
 	rows, err := s.tx.QueryContext(ctx, statement, args...)
-	if err != nil {
+	if errors.Is(err, sql.ErrTxDone) {
+		return false, fmt.Errorf("the handler has ended its transaction, which is for once.Idempotent to do: %w", err)
+	} else if err != nil {
 		return false, err
 	}
 	defer rows.Close()

@@ -239,14 +239,10 @@ func (c *call) isUnavailable(err error) bool {
 
 func (c *call) close(context.Context) { close(c.done) }
 
-type noSession struct{}
+// noSession is all that operations ask of a session here.
+type noSession struct{ Session }
 
-func (noSession) Begin(context.Context) error  { return ErrNoTransaction }
-func (noSession) Commit(context.Context) error { return ErrNoTransaction }
-func (noSession) Rollback(context.Context)     {}
-func (noSession) Lost(context.Context) bool    { return false }
-func (noSession) Close()                       {}
-func (noSession) Tx() any                      { return nil }
+func (noSession) Tx() any { return nil }
 func (noSession) Query(context.Context, string, []any, ...any) (bool, error) {
 	return false, ErrNoTransaction
 }

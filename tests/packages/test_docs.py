@@ -22,7 +22,8 @@ PAGES = {
     "python": Page("shop.py", "pip install ./packages/python fastapi uvicorn 'psycopg[binary]'",
                    f". {PLACE}/python/venv/bin/activate", "Uvicorn running on"),
     "go": Page("shop.go", "(cd examples/go && go build -o /tmp/shop .)",
-               f"export GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0; (cd examples/go && go build -o {PLACE}/go/shop .)",
+               "export GOPROXY=off GOTOOLCHAIN=local GOFLAGS=-buildvcs=false CGO_ENABLED=0; "
+               f"(cd examples/go && go build -o {PLACE}/go/shop .)",
                "shop: ready", {"/tmp/shop": f"{PLACE}/go/shop"}),
     "node": Page("shop.js", "npm install --prefix /tmp/shop --install-links ./packages/node express pg",
                  f"cp examples/node/shop.js {PLACE}/node", "shop: ready", {"/tmp/shop": f"{PLACE}/node"}),

@@ -3,6 +3,7 @@ package pgxonce
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,14 +19,22 @@ func Pool(pool *pgxpool.Pool) once.Store {
 	})
 }
 
-// Tx is the transaction of the handler. The handler neither commits nor rolls back. After a checkpoint it is another one.
+// Tx is the transaction of the handler. After a checkpoint it is another one.
 func Tx(ctx context.Context) pgx.Tx {
 	tx, ok := once.From(ctx).Tx().(pgx.Tx)
 	if !ok {
 		panic("pgxonce: no transaction of pgx; the records are not those of pgxonce.Pool")
 	}
-	return tx
+	return handlers{tx}
 }
+
+// handlers is the transaction without its end: an effect that is committed without its record could be repeated.
+type handlers struct{ pgx.Tx }
+
+var errEnd = errors.New("pgxonce: a handler does not end its transaction; return an error to roll back")
+
+func (handlers) Commit(context.Context) error   { return errEnd }
+func (handlers) Rollback(context.Context) error { return errEnd }
 
 // Bind is for a transaction without a request, such as that of a consumer.
 func Bind(tx pgx.Tx) *once.Bound { return once.BindSession(&session{tx: tx}) }

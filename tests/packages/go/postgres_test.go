@@ -71,6 +71,24 @@ func TestStatementFailedUnseen(t *testing.T) {
 	}
 }
 
+// A handler cannot commit without its record. With database/sql it can, and gets an error for it.
+func TestHandlerEndsItsTransaction(t *testing.T) {
+	pool := open(t)
+	handler := once.Idempotent(pgxonce.Pool(pool), once.Options{Scope: once.OneScope(t.Name())})(
+		once.JSON(201, func(ctx context.Context, _ struct{}) (string, error) {
+			tx := pgxonce.Tx(ctx)
+			defer tx.Rollback(ctx) // a habit
+			_, err := tx.Exec(ctx, "INSERT INTO made VALUES ('x')")
+			if err == nil && tx.Commit(ctx) == nil {
+				t.Error("committed")
+			}
+			return "done", err
+		}))
+	if post(handler, "k").StatusCode != 201 || count(t, pool) != 1 {
+		t.Fatal(count(t, pool))
+	}
+}
+
 func TestWait(t *testing.T) {
 	pool := open(t)
 	inside, leave := make(chan struct{}), make(chan struct{})
