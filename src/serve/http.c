@@ -11,10 +11,11 @@
 #include "base/bytes.h"
 #include "serve/internal.h"
 
-#define HEADERS_MAX  (32 * 1024) /* bytes of the headers of a request */
-#define STRANGER_S   10          /* how long a connection may take to show that it may ask */
-#define RECEIVING_MS 30000       /* how long a request may take to arrive */
-#define REQUESTS_MAX 16          /* of the largest size, in memory at the same time */
+#define HEADERS_MAX                                                                                \
+    (16 * 1024)            /* bytes of the headers of a request, and of what is read at a time */
+#define STRANGER_S   10    /* how long a connection may take to show that it may ask */
+#define RECEIVING_MS 30000 /* how long a request may take to arrive */
+#define REQUESTS_MAX 16    /* of the largest size, in memory at the same time */
 
 #define BODY (ONCE__SERVE_BODY | ONCE__SERVE_BODY_BASE64)
 
@@ -210,6 +211,7 @@ static void begin(once__serve_request_t *request)
         return;
     }
     once__buf_free(&request->body);
+    serve->has_asked = 1;
     operation->begin(request);
 }
 

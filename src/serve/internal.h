@@ -85,6 +85,7 @@ struct once__serve {
     once__hash_t kept;               /* claims, by their text */
     once__hash_t waiting;            /* requests that wait for another attempt, by record */
     once__hash_seed_t seed;
+    int has_asked;   /* the store has something to do, or has answered */
     int has_answers; /* connections were resumed: libmicrohttpd has something to do */
     int store_error; /* of its last answer; ONCE_OK: it works */
     int probing;     /* while it does not */

@@ -29,8 +29,8 @@ static void on_daemon(once__source_t *source, uint32_t events)
 
 static void on_once(once__source_t *source, uint32_t events)
 {
-    (void)source; /* every turn dispatches */
     (void)events;
+    ONCE__CONTAINER(source, once__serve_t, once_source)->has_asked = 1;
 }
 
 static void stop(once__serve_t *serve)
@@ -120,7 +120,10 @@ static void turn(once__serve_t *serve)
     if (timeout >= 0) {
         once__serve_http_turn(serve);
     }
-    (void)once_dispatch(serve->once);
+    if (serve->has_asked) {
+        serve->has_asked = 0;
+        (void)once_dispatch(serve->once);
+    }
     if (serve->has_answers) {
         once__serve_http_turn(serve);
     }
