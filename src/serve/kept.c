@@ -75,7 +75,10 @@ once_claim_t *once__serve_kept_take(once__serve_kept_t *kept)
 
 void once__serve_drop_kept(once__serve_line_t *line)
 {
-    while (line->kept != NULL) {
-        once_claim_drop(once__serve_kept_take(line->kept));
+    once__serve_kept_t *kept = line->kept, *next;
+
+    for (; kept != NULL; kept = next) {
+        next = kept->next;
+        once_claim_drop(once__serve_kept_take(kept));
     }
 }

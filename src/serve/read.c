@@ -192,7 +192,7 @@ static long long decode(uint8_t *out, const char *text, size_t len)
 static int read_base64(const char *name, const json_t *value, once_slice_t *out, uint8_t **memory,
                        once__serve_wrong_t *wrong)
 {
-    once_slice_t text;
+    once_slice_t text = {NULL, 0};
     long long len;
 
     if (read_text(name, value, 0, UINT64_MAX, &text, wrong) != 0) {

@@ -16,22 +16,23 @@ static json_t *header_text(once_slice_t bytes)
 {
     json_t *text = json_stringn(bytes.len > 0 ? bytes.data : "", bytes.len);
     const unsigned char *from = bytes.data;
-    char *latin, *to;
+    size_t len = 0;
+    char *utf8;
 
     if (text != NULL) {
         return text;
     }
-    latin = to = malloc(2 * bytes.len + 1);
-    for (size_t i = 0; latin != NULL && i < bytes.len; i++) {
+    utf8 = calloc(2, bytes.len + 1);
+    for (size_t i = 0; utf8 != NULL && i < bytes.len; i++) {
         if (from[i] < 0x80) {
-            *to++ = (char)from[i];
+            utf8[len++] = (char)from[i];
         } else {
-            *to++ = (char)(0xc0 | from[i] >> 6);
-            *to++ = (char)(0x80 | (from[i] & 0x3f));
+            utf8[len++] = (char)(0xc0 | from[i] >> 6);
+            utf8[len++] = (char)(0x80 | (from[i] & 0x3f));
         }
     }
-    text = latin != NULL ? json_stringn(latin, (size_t)(to - latin)) : NULL;
-    free(latin);
+    text = utf8 != NULL ? json_stringn(utf8, len) : NULL;
+    free(utf8);
     return text;
 }
 

@@ -1,8 +1,8 @@
 /*
- * `once serve` beside libonce in the caller's own process, on the same kind of store: how long a pair of claim and complete takes one
- * at a time, and what CPU it takes, also with 32 at a time. Both run in turns, so that a busy machine is busy for both.
+ * `once serve` beside libonce in the caller's own process, on the same kind of store: how long a pair of claim and complete takes
+ * one at a time, and what CPU it takes, also with 32 at a time. Both run in turns, so that a busy machine is busy for both.
  *
- *     bench_serve ONCE [URL...]      without a URL: memory, a local store here, and ONCE_REDIS_URL and ONCE_PG_URL if they are set
+ *     bench_serve ONCE     in memory, in a local store here, and in ONCE_REDIS_URL and ONCE_PG_URL if they are set
  */
 #include <poll.h>
 #include <signal.h>
