@@ -20,6 +20,7 @@ from harness.gateway import Gateway
 from harness.http1 import Connection
 from harness.message import Closed
 from harness.nginx import die_with_parent
+from harness.store import Store as Looked
 from harness.wait import PATIENCE, until
 from wire import Wire
 
@@ -29,7 +30,7 @@ SOCKET = os.path.join(os.environ["ONCE_PG_DIR"], ".s.PGSQL.5432")
 POOL = os.path.join(os.environ["ONCE_PG_DIR"], ".s.PGSQL.6432")
 PLACE = os.path.join(environment.BUILD, "packages")
 # No lease ends by itself while a busy machine takes its time: tests end them.
-RULES = "once_recover transactional; once_lease 60s; once_wait off; proxy_read_timeout 60s;"
+RULES = "once_recover %s; once_lease 60s; once_wait off; proxy_read_timeout 60s;"
 JSON = [("Content-Type", "application/json")]
 numbers = itertools.count(1)
 SCHEMA = """
@@ -89,6 +90,12 @@ class Stack:
 
     def start(self):
         self.backend.start()
+        return self
+
+    def behind(self, policy, store):
+        if self.via == "gate":
+            self.gateway = Gateway(self.directory, RULES % policy, upstream=self.link, store=store)
+            self.gateway.start()
         return self
 
     def fresh(self):
@@ -153,10 +160,14 @@ class Stack:
         pass
 
     def close(self):
-        self.backend.close()
-        self.wire.close()
-        self.link.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        try:
+            if self.gateway:
+                self.gateway.close()
+        finally:
+            self.backend.close()
+            self.wire.close()
+            self.link.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Transactional(Stack):
@@ -168,11 +179,7 @@ class Transactional(Stack):
         self.begins = b"once.renew" if via == "gate" else b"once.claim"
 
     def start(self):
-        super().start()
-        if self.via == "gate":
-            self.gateway = Gateway(self.directory, RULES, upstream=self.link, store=os.environ["ONCE_PG_GATEWAY_URL"])
-            self.gateway.start()
-        return self
+        return super().start().behind("transactional", os.environ["ONCE_PG_GATEWAY_URL"])
 
     def state(self):
         return (self.database.state(self.key) or [None])[0]
@@ -188,13 +195,6 @@ class Transactional(Stack):
     def check_event(self, note):
         event = bytes(self.database.one("SELECT payload FROM once.outbox WHERE key = %s", self.order))
         assert json.loads(event)["note"] == note
-
-    def close(self):
-        try:
-            if self.gateway:
-                self.gateway.close()
-        finally:
-            super().close()
 
 
 class Server:
@@ -264,13 +264,13 @@ class Server:
 
 
 class Store(Stack):
-    """`via`: the local store over a UNIX socket, or Redis over TCP with a token."""
-    WAYS = ("local", "redis")
+    """`via`: the local store over a UNIX socket, or Redis over TCP with a token; gate: a gate on that Redis in front of it."""
+    WAYS = ("local", "redis", "gate")
 
     def variables(self):
         path = os.path.join(self.directory, "once.sock") if self.via == "local" else None
-        url = f"local:{self.directory}/store" if self.via == "local" else os.environ["ONCE_REDIS_URL"]
-        self.server = Server(self.directory, url, path)
+        self.url = f"local:{self.directory}/store" if self.via == "local" else os.environ["ONCE_REDIS_URL"]
+        self.server = Server(self.directory, self.url, path)
         self.serve = Wire(self.server.address, os.path.join(self.directory, "wire.sock") if path else None)
         return {"ONCE_SERVE": f"unix:{self.serve.name}" if path else f"http://{self.serve.name}", "LEASE": "60"}
 
@@ -278,13 +278,15 @@ class Store(Stack):
         self.server.start()
         if self.server.token:
             self.backend.variables["ONCE_TOKEN"] = self.server.token
-        return super().start()
+        return super().start().behind("hold", self.url)
 
     def fresh(self):
         self.serve.said.clear()
         return super().fresh()
 
     def record(self):
+        if self.gateway:
+            return Looked(self.url).record(self.key)
         found = self.server.ask("/v1/get", scope="tenant-7", key=self.key)
         return found["record"] if found["found"] else None
 
@@ -316,5 +318,6 @@ MODES = {"transactional": Transactional, "store": Store}
 def chosen(*ways):
     """PACKAGES_SUITE chooses; PACKAGES_APPS, too, by name."""
     suite, names = os.environ.get("PACKAGES_SUITE"), os.environ.get("PACKAGES_APPS", "").split()
-    return [(name, via) for name, app in APPS.items() for via in ways or MODES[app["mode"]].WAYS
-            if suite in (None, app["suite"]) and (not names or name in names)]
+    return [(name, via) for name, app in APPS.items() for via in MODES[app["mode"]].WAYS
+            if (not ways or via in ways) and suite in (None, app["suite"]) and (not names or name in names)
+            and (via != "gate" or app["mode"] == "transactional" or app.get("instants"))]

@@ -2,10 +2,19 @@
 import json
 import re
 
+import pytest
+
 from contract import problem
 from harness.wait import until
+from stacks import chosen
 
 ASKED = {"scope": "tenant-7", "method": "POST", "target": "/payments", "recover": "hold"}
+
+
+@pytest.fixture(params=chosen("local", "redis"), ids="-".join)
+def stack(stacks, request):
+    """Without a gate: that would claim and record."""
+    return stacks[request.param].fresh()
 
 
 def claim_on(stack):

@@ -4,10 +4,12 @@ import itertools
 import os
 import subprocess
 import threading
+import uuid
 
 import pytest
 
 import once
+from once.transport import drive
 
 numbers = itertools.count(1)
 
@@ -62,6 +64,20 @@ def test_release_frees_the_key(address):
             runs.append(1)
             raise once.Release()
     assert len(runs) == 2
+
+
+def test_behind_a_gate(address):
+    """The claim is the gate's, which ends it. One that is none does not run."""
+    asked, store = request(), once.Store(address)
+    claim = drive(store().call("claim", "t", asked.key, "POST", "/orders", asked.body, 30, 60, False, str(uuid.uuid4())))[1]
+    with once.operation(store, once.Request("POST", "/orders", asked.headers + [("Once-Claim", claim)], asked.body)) as op:
+        assert op.claim == claim and op.derive("charge").startswith("d2-")
+        op.respond({})
+    assert drive(store().call("finish", claim, once.Response(201))) is None  # nobody has
+    for claim in (claim, "A" * 70):
+        with pytest.raises(once.Answered, match="503"):
+            with once.operation(store, once.Request("POST", "/orders", [("Once-Claim", claim)])):
+                pytest.fail("ran")
 
 
 def test_waits(address):

@@ -27,7 +27,8 @@ def run(plan):
 
     def execute(text, values):
         connection = op.connection or connect()
-        connection.autocommit = connection.autocommit or bool(business.STORE)  # any store: a transaction of its own
+        if connection is not op.connection:  # any store: a transaction of its own
+            connection.autocommit = True
         with connection.cursor() as cursor:
             cursor.execute(business.percent(text), values)
             return cursor.fetchone()

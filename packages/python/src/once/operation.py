@@ -131,10 +131,9 @@ class AsyncOperation(AsyncBound):
         return self
 
     async def _hold(self) -> None:
-        """The claim of the gate, or one of its own."""
-        claim = self.gates_claim if self.transport.transactional else None
-        self.claim = await (self._renew(claim) if claim else self._claim())
-        self.holds = True
+        """The claim of the gate, or one of its own. A claim of the gate in any store is the gate's to end."""
+        self.claim = await (self._renew(self.gates_claim) if self.gates_claim else self._claim())
+        self.holds = self.transport.transactional or not self.gates_claim
 
     async def _renew(self, claim: str) -> str:
         try:
@@ -185,8 +184,8 @@ class AsyncOperation(AsyncBound):
         if isinstance(self.error, Release) or self.transport.transactional and not response.is_final:
             await self.abandon(self.error)
         elif not self.transport.transactional:
-            self.holds = False
-            row = await self.transport.call("finish", self.claim, response)
+            held, self.holds = self.holds, False
+            row = await self.transport.call("finish", self.claim, response) if held else None
             return replay(row, False).response if row else response
         elif self.error is not None or not await self._complete(response):
             await self.transport.begin()

@@ -1,4 +1,4 @@
-"""Any store, through `once serve`: at most one effect for each key, and an honest unknown where nobody can know whether there was one."""
+"""Any store, through `once serve`: at most one effect for each key, and an honest unknown."""
 from __future__ import annotations
 
 import asyncio
@@ -77,10 +77,12 @@ class StoreTransport(Transport):
                 writer.close()
 
     async def call(self, name: str, *values: Any) -> Row:
-        made = getattr(self, name, None)
-        if made is None:
+        if name in ("release", "doubt"):
+            await self.ask(name, {"claim": values[0]}, self.store.patience)
+            return None
+        if name not in ("claim", "renew", "finish", "derive"):
             raise TypeError(f"{name} needs a transaction: give once.idempotent a connection to PostgreSQL instead of once.Store")
-        row: Row = await made(*values)
+        row: Row = await getattr(self, name)(*values)
         return row
 
     async def claim(self, scope: str, key: str, method: str, target: str, body: bytes, lease: float, ttl: float, wait: bool,
@@ -91,6 +93,12 @@ class StoreTransport(Transport):
             "claim_id": claim_id.replace("-", "")}), min(2, self.store.patience))
         return (told["outcome"], told.get("claim"), told.get("retry_after_ms", 0) / 1000, *(to_row(told.get("response")) or ()))
 
+    async def renew(self, claim: str) -> None:
+        """The gate's: whether it is one, and not overtaken."""
+        told = await self.ask("renew", {"claims": [claim]}, min(2, self.store.patience))
+        if told["outcomes"] != ["done"]:
+            raise problem("store-unavailable", "the claim of the gate is not one of this store, or it was overtaken", 1)
+
     async def finish(self, claim: str, response: Response) -> Row:
         """None: recorded as it is, or judged to be no record. Otherwise what the record says instead."""
         made = with_body(response.body, {"status": response.status, "headers": response.recorded_headers})
@@ -98,12 +106,6 @@ class StoreTransport(Transport):
         if told["outcome"] == "lost" and "response" not in told:
             raise problem("in-flight", retry_after=1)
         return to_row(told.get("response"))
-
-    async def release(self, claim: str) -> None:
-        await self.ask("release", {"claim": claim}, self.store.patience)
-
-    async def doubt(self, claim: str) -> None:
-        await self.ask("doubt", {"claim": claim}, self.store.patience)
 
     async def derive(self, claim: str, step: str) -> Row:
         return ((await self.ask("derive", {"claim": claim, "step": step}, self.store.patience))["key"],)

@@ -45,14 +45,15 @@ class MemoryTransport(Transport):
     def __init__(self, memory: Memory) -> None:
         super().__init__(memory.connection, memory.blocking)
         self.memory = memory
+        self.changes: List[Any] = []  # what a commit does
+        self.fingerprints: Dict[Id, Any] = {}
 
     async def begin(self) -> None:
-        self.fingerprints: Dict[Id, Any] = {}
-        self.changes: List[Any] = []  # what a commit does
+        pass
 
     async def commit(self) -> None:
-        for change in self.changes:
-            change()
+        for change, *values in self.changes:
+            change(*values)
         await self.rollback()
 
     async def rollback(self) -> None:
@@ -70,20 +71,15 @@ class MemoryTransport(Transport):
               claim_id: str) -> Row:
         id, fingerprint = (scope, key), (method, target, body)
         known, response = self.memory.responses.get(id, (fingerprint, ()))
-        if self.memory.open.setdefault(id, self) is not self:
-            return ("busy", None, 1.0, None, None, None, None)
-        if known != fingerprint:
-            return ("mismatch", None, None, None, None, None, None)
-        if response:
-            return ("replay", None, None, *response)
+        if self.memory.open.setdefault(id, self) is not self or known != fingerprint:
+            return ("mismatch" if known != fingerprint else "busy", None, 1.0)
         self.memory.claims[claim_id], self.fingerprints[id] = id, fingerprint
-        return ("run", claim_id, None, None, None, None, None)
+        return ("replay", None, None, *response) if response else ("run", claim_id, None)
 
     def renew(self, claim: str) -> Row:
         if self.recorded(claim):
             raise Refused("ON002")
-        id = self.memory.claims.setdefault(claim, ("gate", claim))
-        if self.memory.open.setdefault(id, self) is not self:
+        if self.memory.open.setdefault(self.memory.claims.setdefault(claim, ("gate", claim)), self) is not self:
             raise Refused("ON001")
         return None
 
@@ -92,8 +88,7 @@ class MemoryTransport(Transport):
 
     def complete(self, claim: str, status: int, headers: str, body: bytes) -> None:
         id = self.memory.claims[claim]
-        stored = (self.fingerprints.get(id), (status, headers, body, "plain"))
-        self.changes.append(lambda: self.memory.responses.__setitem__(id, stored))
+        self.changes.append((self.memory.responses.__setitem__, id, (self.fingerprints.get(id), (status, headers, body, "plain"))))
 
     def release(self, claim: str) -> None:
         pass
@@ -102,20 +97,18 @@ class MemoryTransport(Transport):
         pass
 
     def emit(self, topic: str, key: Optional[str], type: str, payload: bytes, headers: str, claim: Optional[str]) -> Row:
-        self.changes.append(lambda: self.memory.events.append((topic, key, type, payload)))
+        self.changes.append((self.memory.events.append, (topic, key, type, payload)))
         return (hashlib.sha256(repr((topic, key, type, payload, claim)).encode()).hexdigest()[:32],)
 
     def accept(self, subscriber: str, message_id: str) -> Row:
-        new = (subscriber, message_id) not in self.memory.accepted
-        self.changes.append(lambda: self.memory.accepted.add((subscriber, message_id)))
-        return (new,)
+        self.changes.append((self.memory.accepted.add, (subscriber, message_id)))
+        return ((subscriber, message_id) not in self.memory.accepted,)
 
     def derive(self, claim: str, step: str) -> Row:
         return ("d2-" + hashlib.sha256(repr((self.memory.claims[claim], step)).encode()).hexdigest()[:52],)
 
     def checkpoint(self, claim: str, name: str, state: str) -> None:
-        id = self.memory.claims[claim]
-        self.changes.append(lambda: self.memory.checkpoints.__setitem__(id, (name, state)))
+        self.changes.append((self.memory.checkpoints.__setitem__, self.memory.claims[claim], (name, state)))
 
     def resume(self, claim: str) -> Row:
         return self.memory.checkpoints.get(self.memory.claims[claim])

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import re
 import time
-from typing import Any, Callable, Coroutine, Dict, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Coroutine, Dict, Optional, Sequence, Type, TypeVar
 
 Row = Optional[Sequence[Any]]
 T = TypeVar("T")
@@ -66,12 +66,11 @@ async def resolve(value: Any) -> Any:
 
 
 async def enter(manager: Any) -> Any:
-    return await manager.__aenter__() if hasattr(manager, "__aenter__") else manager.__enter__()
+    return await resolve((getattr(manager, "__aenter__", None) or manager.__enter__)())
 
 
 async def leave(manager: Any, error: Optional[BaseException] = None) -> None:
-    how = (type(error) if error else None, error, None)
-    await manager.__aexit__(*how) if hasattr(manager, "__aexit__") else manager.__exit__(*how)
+    await resolve((getattr(manager, "__aexit__", None) or manager.__exit__)(type(error) if error else None, error, None))
 
 
 class Transport:
@@ -196,13 +195,12 @@ class Records:
         raise NotImplementedError
 
 
-KINDS: Dict[str, Tuple[Type[Transport], bool]] = {  # whether they block
-    "psycopg.Connection": (Transport, True), "psycopg.AsyncConnection": (Transport, False), "psycopg2.connection": (Psycopg2, True),
-    "asyncpg.Connection": (Asyncpg, False), "asyncpg.PoolConnectionProxy": (Asyncpg, False),
-    "sqlalchemy.Session": (SQLAlchemy, True), "sqlalchemy.scoped_session": (SQLAlchemy, True),
-    "sqlalchemy.Connection": (SQLAlchemy, True), "sqlalchemy.AsyncSession": (SQLAlchemy, False),
-    "sqlalchemy.AsyncConnection": (SQLAlchemy, False),
-    "django.BaseDatabaseWrapper": (Django, True), "django.ConnectionProxy": (Django, True),
+KINDS: Dict[str, Type[Transport]] = {
+    "psycopg.Connection": Transport, "psycopg.AsyncConnection": Transport, "psycopg2.connection": Psycopg2,
+    "asyncpg.Connection": Asyncpg, "asyncpg.PoolConnectionProxy": Asyncpg,
+    "sqlalchemy.Session": SQLAlchemy, "sqlalchemy.scoped_session": SQLAlchemy, "sqlalchemy.Connection": SQLAlchemy,
+    "sqlalchemy.AsyncSession": SQLAlchemy, "sqlalchemy.AsyncConnection": SQLAlchemy,
+    "django.BaseDatabaseWrapper": Django, "django.ConnectionProxy": Django,
 }
 
 
@@ -210,11 +208,9 @@ def find(connection: Any) -> Optional[Transport]:
     """Without importing a driver that the application does not use."""
     if isinstance(connection, (Transport, Records)):
         return connection if isinstance(connection, Transport) else connection()
-    for kind in type(connection).__mro__:
-        made, blocking = KINDS.get(kind.__module__.partition(".")[0].lstrip("_") + "." + kind.__name__, (None, True))
-        if made:
-            return made(connection, blocking)
-    return None
+    names = (kind.__module__.partition(".")[0].lstrip("_") + "." + kind.__name__ for kind in type(connection).__mro__)
+    name = next((name for name in names if name in KINDS), None)
+    return KINDS[name](connection, not ("Async" in name or "asyncpg" in name)) if name else None
 
 
 def of(connection: Any) -> Transport:
