@@ -49,14 +49,16 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
+	logf := log.Printf
 	if op, _ := r.Context().Value(contextKey{}).(*Op); op != nil {
 		op.Fail(err)
+		logf = op.options.Logf
 	}
 	var known *Error
 	if errors.Is(err, ErrNothingDone) {
 		known = &Error{Status: 503}
 	} else if !errors.As(err, &known) {
-		log.Printf("%s %s: %v", r.Method, r.URL.Path, err)
+		logf("%s %s: %v", r.Method, r.URL.Path, err)
 		known = &Error{Status: 500}
 	}
 	known.response().send(w)

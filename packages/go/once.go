@@ -257,7 +257,7 @@ func (op *Op) run(store Store, next http.Handler) *Response {
 		if err == nil {
 			return answer
 		}
-		op.options.Logf("once: attempt %d of %d: %v", op.attempt, op.options.Attempts, err)
+		op.options.Logf("once: %v; attempt %d of %d", err, op.attempt, op.options.Attempts)
 		if op.attempt >= op.options.Attempts {
 			op.outcome = "error"
 			return unavailable()

@@ -77,7 +77,7 @@ type refusedCall struct {
 func (r *refusedCall) Error() string { return fmt.Sprintf("once serve: %s: %s", r.Code, r.Detail) }
 
 // What has run must be recorded, so that is tried for longer.
-const beforeRun, afterRun = 3 * time.Second, 15 * time.Second
+const beforeRun, afterRun = 5 * time.Second, 15 * time.Second
 
 // ask repeats a question until the server answers it: it may be on its way up again.
 func (c *call) ask(ctx context.Context, name string, question map[string]any, into any, patience time.Duration) error {
