@@ -7,7 +7,7 @@ export BUILD
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
-.PHONY: uninstall clean deb deps-deb
+.PHONY: uninstall clean deb deps-deb module
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -64,6 +64,10 @@ install: build ## install below DESTDIR and PREFIX
 
 uninstall: ## remove what install installed, below the same DESTDIR and PREFIX
 	@scripts/uninstall $(BUILD) $(PREFIX)
+
+module: deps-build ## the nginx module for another nginx: NGINX=PROGRAM, and SOURCE=DIR if it is not Debian's
+	@scripts/build $(BUILD) once_static
+	@scripts/build-module $(BUILD) --for $(or $(NGINX),nginx) $(if $(SOURCE),--source $(SOURCE))
 
 deb: deps-deb ## build/deb: Debian packages of the program, the library, the nginx module and the documentation
 	@scripts/deb $(BUILD)/deb

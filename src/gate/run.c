@@ -377,8 +377,9 @@ static void tell_reason(const folder_t *folder, char *text)
         tell_line(folder, line);
     }
     if (foreign) {
-        once__cli_say(
-            "the module was built for another nginx: rebuild it with scripts/build-module");
+        once__cli_say("the module was built for another nginx: in the source of once, run "
+                      "\"make module NGINX=%s\", and give what it built with --module",
+                      folder->plan->nginx);
     }
 }
 
