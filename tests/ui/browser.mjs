@@ -1,6 +1,6 @@
-// What a person does with the page, in a real browser. browser.mjs ADDRESS VIEWER OTHER DIRECTORY ONCE STORE: the address of an
-// operator and of a viewer, each with its token; the address of another site; where pictures go; the program, and the operator's
-// store. Node's modules are in the current directory.
+// What a person does with the page, in a real browser. browser.mjs ADDRESS VIEWER OTHER DIRECTORY ONCE STORE MESSAGES: the address of
+// an operator and of a viewer, each with its token; the address of another site; where pictures go; the program, and the operator's
+// store; the address of an operator of a consumer. Node's modules are in the current directory.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
@@ -10,7 +10,7 @@ import { execFileSync } from 'node:child_process';
 const load = createRequire(path.join(process.cwd(), 'x.js'));
 const { chromium } = load('playwright-core');
 const axe = fs.readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
-const [address, viewer, other, directory, once, store] = process.argv.slice(2);
+const [address, viewer, other, directory, once, store, messages] = process.argv.slice(2);
 const base = address.split('#')[0];
 const HOSTILE = '<img src=x onerror=alert(1)>';
 const complaints = [];
@@ -178,8 +178,39 @@ step('numbers', async () => {
     await page.locator('figure', { hasText: 'Requests' }).getByText('/s').waitFor();
     await page.getByText('does not answer').first().waitFor();
     await page.getByRole('cell', { name: '50.0 %' }).waitFor();
+    const route = page.getByRole('row', { name: /POST \/payments/ });
+    await route.locator('td[data-head="Claim, 99 %"]').getByText('10 ms').waitFor();
+    assert.equal(await route.locator('td[data-head="In flight"]').textContent(), '3');
+    assert.equal(await page.locator('td[data-head="Executed"]').count(), 1);
     await picture('numbers');
     await accessible('numbers');
+});
+
+step('dead letters: their reasons, a dry run, and replayed', async () => {
+    await page.goto(messages);
+    await page.getByRole('link', { name: 'Messages' }).click();
+    await page.getByRole('cell', { name: '<img src=x onerror=alert(4)>', exact: true }).waitFor();
+    assert.equal(await page.locator('main img').count(), 0);
+    await page.getByRole('cell', { name: 'the handler refused it: the handler answered 400' }).first().waitFor();
+    await page.getByRole('link', { name: 'can be handled' }).first().waitFor();
+    await page.getByRole('cell', { name: '2 rejected' }).waitFor(); // of the consumer's metrics
+    await picture('messages');
+    await accessible('messages');
+    await fetch(`${other}mended`);
+    await page.getByRole('button', { name: 'All of them' }).click();
+    await page.getByRole('button', { name: 'Replay…' }).click();
+    await page.getByRole('button', { name: 'Dry run' }).click();
+    await page.getByText('2 of 2 would be published again.').waitFor();
+    await page.getByLabel('Why?').fill('the handler is mended');
+    await page.getByRole('button', { name: 'Replay', exact: true }).click();
+    await page.getByText('No dead letters.').waitFor();
+    await page.getByRole('link', { name: 'Audit' }).click();
+    await page.getByRole('cell', { name: 'letter event-2 to orders' }).first().waitFor();
+    await page.getByRole('link', { name: 'Operations', exact: true }).click();
+    await page.getByLabel('State').selectOption('completed');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    await page.locator('tbody tr').nth(1).waitFor();
+    await page.goto(base);
 });
 
 step('another site cannot read or decide', async () => {

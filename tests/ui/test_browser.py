@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from brokers import free_port
 from node import packages
 from page import BUILD, ONCE, PATIENCE, Page, Seed
 from waiting import until
@@ -23,11 +24,19 @@ def fetch_modules():
 
 
 class Numbers(http.server.BaseHTTPRequestHandler):
-    """A gate that has more to say each time; anything else is another site."""
-    asked = 0
+    """A gate that has more to say each time; anything else is another site. And a handler of messages, which refuses them until
+    somebody asks for /mended."""
+    asked, status = 0, 400
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(Numbers.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def do_GET(self):  # pylint: disable=invalid-name
         Numbers.asked += 1
+        Numbers.status = 204 if self.path == "/mended" else Numbers.status
         is_metrics = self.path == "/metrics"
         text = f"""once_requests_total{{route="POST /payments",outcome="run"}} {100 * Numbers.asked}
 once_requests_total{{route="POST /payments",outcome="replay"}} {100 * Numbers.asked}
@@ -55,7 +64,27 @@ def serve_numbers():
     server.shutdown()
 
 
-def test_in_a_browser(modules, other, tmp_path):
+class Messages:
+    """A consumer whose handler refuses two messages, one of them with a hostile id, and the page of its store."""
+
+    def __init__(self, broker, handler, store):
+        port = free_port()
+        broker.create("orders")
+        broker.create("orders.dlq")
+        broker.publish("orders", [{"body": b"{}", "headers": {"ce_id": name, "ce_partitionkey": "k"}}
+                                  for name in ("<img src=x onerror=alert(4)>", "event-2")])
+        self.consumer = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", ONCE, "consume", broker.url("orders"), "--to",
+                                          handler, "--store", store, "--metrics", str(port)], stderr=subprocess.DEVNULL)
+        until(lambda: broker.count("orders.dlq")[0] == 2, "letters", PATIENCE)
+        self.page = Page(store, "--role", "operate", "--dlq", broker.url("orders.dlq"), "--consume",
+                         f"http://127.0.0.1:{port}/metrics")
+
+    def close(self):
+        self.consumer.terminate()
+        assert self.consumer.wait(PATIENCE) == 0 and self.page.close() == 0
+
+
+def test_in_a_browser(modules, other, tmp_path, rabbitmq):
     store, second = f"local:{tmp_path}/store", f"local:{tmp_path}/second"
     seed = Seed(store)
     seed.make("completed", "order-1", "POST /payments", b"<script>alert(3)</script>\xff")
@@ -71,11 +100,14 @@ def test_in_a_browser(modules, other, tmp_path):
     seed.close()
     page = Page(store, "--role", "operate", "--gate", other + "metrics", "--relay", "http://127.0.0.1:1/metrics")
     viewer = Page(second)
+    messages = Messages(rabbitmq, other + "handler", f"local:{tmp_path}/third")
     client = page.client()
     until(lambda: not any(row["lease_ms"] for row in client.get("/api/records?stuck=1").json["records"]), "leases to end", PATIENCE)
     page.again()  # the token was used
-    done = subprocess.run(["node", os.path.join(HERE, "browser.mjs"), page.address, viewer.address, other, modules, ONCE, store],
-                          cwd=modules, capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(["node", os.path.join(HERE, "browser.mjs"), page.address, viewer.address, other, modules, ONCE, store,
+                           messages.page.address], cwd=modules, capture_output=True, text=True, check=False, timeout=500)
     print(done.stdout, done.stderr)
-    assert done.returncode == 0 and done.stdout.count("ok: ") == 11
+    assert done.returncode == 0 and done.stdout.count("ok: ") == 12
     assert page.close() == 0 and viewer.close() == 0
+    assert rabbitmq.count("orders.dlq") == (0, 0)
+    messages.close()
