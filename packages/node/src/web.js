@@ -6,11 +6,18 @@ const { run } = require('./operation');
 
 const BODY_LIMIT = 16 << 20;
 
-/** Holds back what is written to a response of Node, until it is recorded. `headers` are what it has before the handler. */
+/** All headers of a response of Node, with their names as they were written. */
+function fieldsOf(raw) {
+  const names = raw.getRawHeaderNames?.() ?? raw.getHeaderNames();
+  return names.flatMap((name) => [raw.getHeader(name)].flat().map((value) => [name, String(value)]));
+}
+
+/** Holds back what is written to a response of Node, until it is recorded. `more` are headers that it does not have yet. */
 class Capture {
-  constructor(raw, headers = raw.getHeaders()) {
+  constructor(raw, more = {}) {
     this.raw = raw;
-    this.headers = headers;
+    for (const [name, value] of Object.entries(more)) raw.setHeader(name, value);
+    this.headers = fieldsOf(raw);
     this.status = raw.statusCode;
     this.message = raw.statusMessage;
     this.original = { on: raw.on, writeHead: raw.writeHead, write: raw.write, end: raw.end, flushHeaders: raw.flushHeaders };
@@ -25,7 +32,7 @@ class Capture {
   reset() {
     const { raw, status, message } = this;
     for (const name of raw.getHeaderNames()) raw.removeHeader(name);
-    for (const [name, value] of Object.entries(this.headers)) raw.setHeader(name, value);
+    for (const [name, value] of this.headers) raw.appendHeader(name, value);
     Object.assign(raw, { statusCode: status, statusMessage: message });
   }
 
@@ -56,8 +63,7 @@ class Capture {
     };
     raw.end = (...args) => {
       add(...args);
-      const headers = Object.entries(raw.getHeaders()).flatMap(([name, value]) => [value].flat().map((one) => [name, String(one)]));
-      this.caught = new Response(raw.statusCode, headers, Buffer.concat(parts));
+      this.caught = new Response(raw.statusCode, fieldsOf(raw), Buffer.concat(parts));
       resolve(this.caught);
       for (const listener of waiting.splice(0)) process.nextTick(() => listener.call(raw));
       return raw;
@@ -140,7 +146,7 @@ async function requestOf(native) {
 function idempotent(database, options) {
   return (handler) => /** @type {any} */ (function guarded(request, response, next) {
     const reply = response.raw && response; // Fastify's
-    const headers = response.getHeaders(), capture = new Capture(reply?.raw ?? response, headers);
+    const headers = reply?.getHeaders(), capture = new Capture(reply?.raw ?? response, headers);
     const pass = (error) => (reply ? reply.send(error) : next(error)); // to what the framework has for errors
 
     const produce = async (op) => {

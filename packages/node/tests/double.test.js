@@ -111,6 +111,7 @@ for (const framework of Object.keys(servers)) {
     const [first, again] = [await post({}), await post({})];
     assert.deepEqual([first.status, first.text], [201, '{"number":1}']);
     assert.deepEqual([again.status, again.text, again.headers.get('content-type')], [201, first.text, first.headers.get('content-type')]);
+    assert.equal(again.headers.get('x-powered-by'), first.headers.get('x-powered-by'));
     assert.deepEqual([first.headers.get('idempotent-replayed'), again.headers.get('idempotent-replayed')], [null, 'true']);
     assert.deepEqual(calls, ['a connection']);
     assert.deepEqual([(await post({ n: 2 })).status, (await post({}, {})).status], [422, 400]);
@@ -221,7 +222,9 @@ test('attributes of the active span', async () => {
   assert.deepEqual(seen, [{ 'once.outcome': 'run', 'once.attempts': 1 }, { 'once.outcome': 'replay', 'once.attempts': 1 }]);
 });
 
-test('outside of a handler', () => {
+test('outside of a handler', async () => {
+  const { idempotent } = await import('../src/index.js'); // ESM finds the names
+  assert.equal(idempotent, once.idempotent);
   assert.throws(() => once.current(), /not wrapped/);
   assert.throws(() => once.bind({}), /no database that once knows/);
 });

@@ -25,7 +25,10 @@ export async function withoutFramework(): Promise<number> {
   return response.status;
 }
 
+const memory = new testing.Memory();
 // @ts-expect-error: a scope is needed
-once.idempotent({}, {});
+once.idempotent(memory, {});
 // @ts-expect-error: there is no such option
-once.idempotent({}, { scope: 't', tll: 1 });
+once.idempotent(memory, { scope: 't', tll: 1 });
+// @ts-expect-error: this is no database
+once.idempotent({ url: 'postgres:///shop' }, { scope: 't' });

@@ -4,7 +4,12 @@ export type Headers = [name: string, value: string][];
 export type Payload = unknown;
 
 /** A Pool of pg, Knex, a PrismaClient, `serve(...)`, or `Memory` of `once-idempotency/testing`. */
-export type Database = object | Function;
+export type Database =
+  | { connect(...values: any[]): any; query(...values: any[]): any }
+  | { raw(...values: any[]): any; transaction(...values: any[]): any }
+  | { $queryRawUnsafe(query: string, ...values: any[]): any }
+  | { operation(ticket: any): any }
+  | { transport(): any };
 
 export interface Options {
   /** Whose key it is: text, or a function of the framework's request. A client must not be able to choose it. */

@@ -2,6 +2,7 @@
 export class Memory {
   /** `connection` is what handlers find as `once.current().connection`. */
   constructor(connection?: unknown);
+  transport(): any;
   readonly events: { topic: string; key: string | null; type: string; payload: Buffer }[];
   readonly accepted: Set<string>;
 }
