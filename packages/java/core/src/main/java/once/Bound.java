@@ -43,7 +43,10 @@ public class Bound {
 
     /** Bytes and text as they are, everything else as JSON. */
     byte[] bytes(Object value) {
-        return value instanceof byte[] raw ? raw : value instanceof String text ? text.getBytes(StandardCharsets.UTF_8) : json.apply(value);
+        if (value instanceof byte[] raw) {
+            return raw;
+        }
+        return value instanceof String text ? text.getBytes(StandardCharsets.UTF_8) : json.apply(value);
     }
 
     String text(Object value) {

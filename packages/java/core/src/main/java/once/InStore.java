@@ -40,11 +40,11 @@ final class InStore extends Operation {
         Once once = ticket.once;
         Request request = ticket.request;
         String key = request.key();
-        Telemetry.key(key);
-        Map<String, Object> question = new HashMap<>(Map.of("scope", ticket.scope(), "key", key, "method", request.method(), "target",
-            request.target(), "body_base64", Base64.getEncoder().encodeToString(request.body()), "recover", once.retries ? "retry" : "hold",
-            "ttl_ms", once.ttl.toMillis(), "lease_ms", once.lease.toMillis(), "claim_id", ticket.claimId.toString().replace("-", "")));
-        question.put("wait_ms", once.waits ? 60000 : 0);
+        Map<String, Object> question = new HashMap<>(Map.of("scope", ticket.scope(), "key", key, "method", request.method(),
+            "target", request.target(), "body_base64", Base64.getEncoder().encodeToString(request.body()),
+            "ttl_ms", once.ttl.toMillis(), "lease_ms", once.lease.toMillis(), "wait_ms", once.waits ? 60000 : 0));
+        question.put("recover", once.retries ? "retry" : "hold");
+        question.put("claim_id", ticket.claimId.toString().replace("-", "")); // the same claim, asked again after a lost reply
         Map<String, Object> answer = ask("claim", question);
         switch ((String) answer.get("outcome")) {
             case "run":
@@ -58,7 +58,8 @@ final class InStore extends Operation {
             case "unknown":
                 throw Problem.OUTCOME_UNKNOWN.answer();
             default:
-                throw Problem.IN_FLIGHT.answer(answer.get("retry_after_ms") instanceof Number ms ? Math.max(1, ms.doubleValue() / 1e3) : 1);
+                Number after = (Number) answer.getOrDefault("retry_after_ms", 1000);
+                throw Problem.IN_FLIGHT.answer(Math.max(1, after.doubleValue() / 1e3));
         }
     }
 
@@ -84,9 +85,8 @@ final class InStore extends Operation {
 
     @Override
     Response finish(Response response) throws IOException {
-        Map<String, Object> answer = end(error, Map.of("status", response.status(), "headers",
-            response.recordedHeaders().stream().map(header -> List.of(header.name(), header.value())).toList(), "body_base64",
-            Base64.getEncoder().encodeToString(response.body())));
+        Map<String, Object> answer = end(error, Map.of("status", response.status(), "headers", response.recordedHeaders(),
+            "body_base64", Base64.getEncoder().encodeToString(response.body())));
         if (answer.get("response") != null) { // the record has one already
             throw recorded(answer, false);
         }
@@ -98,7 +98,8 @@ final class InStore extends Operation {
 
     private Map<String, Object> end(Exception thrown, Map<String, Object> response) throws IOException {
         try {
-            return thrown instanceof NothingDone ? ask("release", Map.of("claim", claim)) : ask("finish", Map.of("claim", claim, "response", response));
+            return thrown instanceof NothingDone ? ask("release", Map.of("claim", claim))
+                : ask("finish", Map.of("claim", claim, "response", response));
         } finally {
             serve.drop(claim);
         }
@@ -122,20 +123,8 @@ final class InStore extends Operation {
     /** The transaction is the handler's own affair. */
     private static final class Nothing implements Transaction {
         static UnsupportedOperationException unsupported() {
-            return new UnsupportedOperationException("this belongs to a transaction: records of this application are in a store of their "
-                + "own (Once.transactional has it, and Once.bind)");
-        }
-
-        @Override
-        public void begin() {
-        }
-
-        @Override
-        public void commit() {
-        }
-
-        @Override
-        public void rollback() {
+            return new UnsupportedOperationException("this belongs to a transaction: the records of this application are in a "
+                + "store of their own (Once.transactional has it, and Once.bind)");
         }
 
         @Override
@@ -146,10 +135,6 @@ final class InStore extends Operation {
         @Override
         public Object[] call(Call call, Object... values) {
             throw unsupported();
-        }
-
-        @Override
-        public void close() {
         }
     }
 }

@@ -40,7 +40,7 @@ final class InTransaction extends Operation {
     @Override
     void start() throws SQLException {
         if (gatesClaim == null) {
-            Telemetry.key(ticket.request.key()); // bad ones need no connection
+            ticket.request.key(); // a bad one needs no connection
         }
         try {
             transaction.begin();
@@ -122,8 +122,8 @@ final class InTransaction extends Operation {
             }
         }
         if (error == null && response.status() < 400) {
-            throw new IllegalStateException("the handler answers with " + response.status() + ", but its transaction cannot be committed: "
-                + "a statement in it failed, or it is marked for rollback");
+            throw new IllegalStateException("the handler answers with " + response.status() + ", but its transaction cannot be "
+                + "committed: a statement in it failed, or it is marked for rollback");
         }
         transaction.rollback();
         transaction.begin();
@@ -132,7 +132,7 @@ final class InTransaction extends Operation {
     }
 
     private Response complete(Response response) throws SQLException {
-        value(Call.COMPLETE, claim, response.status(), response.recordedHeadersAsJson(), response.body());
+        value(Call.COMPLETE, claim, response.status(), Json.write(response.recordedHeaders()), response.body());
         transaction.commit();
         return response;
     }

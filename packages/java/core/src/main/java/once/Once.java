@@ -11,6 +11,7 @@ import java.sql.SQLException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Function;
@@ -129,8 +130,11 @@ public final class Once {
             Operation operation = null;
             try {
                 operation = attempts.apply(ticket);
-                return attempt(operation, handler);
+                Response made = attempt(operation, handler);
+                Telemetry.mark("run", ticket.attempt);
+                return made;
             } catch (Answered answer) {
+                Telemetry.mark(answer.outcome, ticket.attempt);
                 return answer.response;
             } catch (Exception error) {
                 if (operation == null || !operation.isRepeatable(error)) {
@@ -151,7 +155,6 @@ public final class Once {
 
     private static Response attempt(Operation operation, Handler handler) throws Exception {
         operation.start();
-        Telemetry.outcome("run");
         try {
             CURRENT.set(operation);
             Response made;
@@ -189,10 +192,11 @@ public final class Once {
         List<Header> headers = new ArrayList<>();
         exchange.getRequestHeaders().forEach((name, values) -> values.forEach(value -> headers.add(new Header(name, value))));
         try {
-            return run(new Request(exchange.getRequestMethod(), exchange.getRequestURI().toString(), headers, body, exchange), handler);
+            String target = exchange.getRequestURI().toString();
+            return run(new Request(exchange.getRequestMethod(), target, headers, body, exchange), handler);
         } catch (Exception error) {
             LOG.log(System.Logger.Level.ERROR, "the handler failed", error);
-            return Response.json(500, java.util.Map.of("error", "internal error"));
+            return Response.json(500, Map.of("error", "internal error"));
         }
     }
 

@@ -24,8 +24,8 @@ public abstract class Operation extends Bound {
     public abstract String derive(String step);
 
     /**
-     * Commits what was done so far as the step {@code name}: a later attempt begins behind it. The next transaction begins without a
-     * lock on the record: while a third party is asked, this attempt can be overtaken, and is refused then.
+     * Commits what was done so far as the step {@code name}: a later attempt begins behind it. The next transaction begins
+     * without a lock on the record: while a third party is asked, this attempt can be overtaken, and is refused then.
      */
     public abstract void checkpoint(String name, Object state);
 
@@ -65,9 +65,8 @@ public abstract class Operation extends Bound {
         if (stored == null || !Set.of("plain", "omitted", "erased").contains(stored)) {
             throw Problem.STORE_UNAVAILABLE.answer("the response is stored in a form that only a gateway reads: " + stored);
         }
-        Telemetry.outcome(marked ? "replay" : "run");
         Response found = new Response(status, Response.headersOf(headers), body == null ? new byte[0] : body);
         found = stored.equals("plain") ? found : found.with("Once-Body", stored);
-        return new Answered(marked ? found.with("Idempotent-Replayed", "true") : found);
+        return new Answered(marked ? found.with("Idempotent-Replayed", "true") : found, marked ? "replay" : "run");
     }
 }

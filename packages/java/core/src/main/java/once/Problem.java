@@ -8,19 +8,22 @@ import java.util.Map;
 
 /** The errors of the contract, the same as the gateway's: docs/problems.md. */
 enum Problem {
-    KEY_MISSING(400, "missing", "Idempotency key is missing", "This operation needs an idempotency key in the header Idempotency-Key. "
-        + "Send a new, unique key with each new operation, and the same key with each retry of it."),
+    KEY_MISSING(400, "missing", "Idempotency key is missing",
+        "This operation needs an idempotency key in the header Idempotency-Key. "
+            + "Send a new, unique key with each new operation, and the same key with each retry of it."),
     KEY_INVALID(400, "invalid", "Idempotency key is invalid", "A key is 1 to 255 visible ASCII characters, sent once."),
     SCOPE_MISSING(400, "invalid", "Caller is not known",
         "Idempotency keys belong to a caller, and this request does not say whose it is."),
-    IN_FLIGHT(409, "busy", "A request with this idempotency key is in progress", "Send the same request again later to get its response."),
-    OUTCOME_UNKNOWN(409, "unknown", "The outcome of this operation is not known", "An earlier request with this key may have taken "
-        + "effect. It is not run again until its outcome has been settled."),
+    IN_FLIGHT(409, "busy", "A request with this idempotency key is in progress",
+        "Send the same request again later to get its response."),
+    OUTCOME_UNKNOWN(409, "unknown", "The outcome of this operation is not known",
+        "An earlier request with this key may have taken effect. It is not run again until its outcome has been settled."),
     KEY_REUSED(422, "mismatch", "Idempotency key was used for another request",
         "The first request with this key was different. Send a new key with a new operation."),
-    STORE_UNAVAILABLE(503, "error", "Idempotency records are not available", "Send the same request with the same key again later.");
+    STORE_UNAVAILABLE(503, "error", "Idempotency records are not available",
+        "Send the same request with the same key again later.");
 
-    final String outcome;
+    private final String outcome;
     private final int status;
     private final String title;
     private final String detail;
@@ -61,7 +64,7 @@ enum Problem {
         Response response = new Response(status, List.of(new Header("Content-Type", "application/problem+json"),
             new Header("Content-Language", "en"), new Header("Cache-Control", "no-store")),
             Json.write(body).getBytes(StandardCharsets.UTF_8));
-        Telemetry.outcome(outcome);
-        return new Answered(seconds > 0 ? response.with("Retry-After", String.valueOf((long) Math.max(1, Math.ceil(seconds)))) : response);
+        String after = String.valueOf((long) Math.max(1, Math.ceil(seconds)));
+        return new Answered(seconds > 0 ? response.with("Retry-After", after) : response, outcome);
     }
 }

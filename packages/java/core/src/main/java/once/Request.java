@@ -1,5 +1,6 @@
 package once;
 
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.regex.Pattern;
 
@@ -13,7 +14,7 @@ public record Request(String method, String target, List<Header> headers, byte[]
 
     /** The body as {@link Json} reads it. */
     public Object json() {
-        return Json.read(new String(body, java.nio.charset.StandardCharsets.UTF_8));
+        return Json.read(new String(body, StandardCharsets.UTF_8));
     }
 
     /** The claim of the gate. Without one the application claims by itself. */
@@ -39,7 +40,8 @@ public record Request(String method, String target, List<Header> headers, byte[]
         String key = quoted ? unquote(value) : value;
         refuse(key.isEmpty(), "the key is empty; send 1 to 255 characters");
         refuse(key.chars().anyMatch(c -> c >= 0x80), "the key has a byte that is not ASCII; use visible ASCII characters only");
-        refuse(key.chars().anyMatch(c -> c < 0x20 || c == 0x7f), "the key has a control character; use visible ASCII characters only");
+        refuse(key.chars().anyMatch(c -> c < 0x20 || c == 0x7f),
+            "the key has a control character; use visible ASCII characters only");
         refuse(key.length() > 255, "the key is longer than 255 bytes; send a shorter one");
         return key;
     }

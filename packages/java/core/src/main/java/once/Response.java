@@ -9,8 +9,8 @@ import java.util.Set;
 /** What is recorded and sent: a status, headers in their order, and a body. */
 public record Response(int status, List<Header> headers, byte[] body) {
     // Of the connection or of the moment, or made anew by every server: not part of a record.
-    private static final Set<String> NOT_RECORDED = Set.of("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te",
-        "trailer", "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie");
+    private static final Set<String> NOT_RECORDED = Set.of("connection", "keep-alive", "proxy-authenticate", "proxy-connection",
+        "te", "trailer", "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie");
     // Sent before any effect, or instead of one: the key stays free.
     private static final Set<Integer> NOT_FINAL = Set.of(401, 403, 407, 408, 421, 425, 429);
 
@@ -26,12 +26,10 @@ public record Response(int status, List<Header> headers, byte[] body) {
         return new Response(status, more, body);
     }
 
-    List<Header> recordedHeaders() {
-        return headers.stream().filter(header -> !NOT_RECORDED.contains(header.name().toLowerCase(Locale.ROOT))).toList();
-    }
-
-    String recordedHeadersAsJson() {
-        return Json.write(recordedHeaders().stream().map(header -> List.of(header.name(), header.value())).toList());
+    /** As pairs. */
+    List<List<String>> recordedHeaders() {
+        return headers.stream().filter(header -> !NOT_RECORDED.contains(header.name().toLowerCase(Locale.ROOT)))
+            .map(header -> List.of(header.name(), header.value())).toList();
     }
 
     static List<Header> headersOf(Object pairs) {

@@ -20,6 +20,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * A client of {@code once serve}, which renews the claims that are at work. One connection for each question, over a UNIX socket or
@@ -44,7 +46,8 @@ final class Serve {
         if (!local && !"http".equals(server.getScheme()) || !local && server.getPort() < 0) {
             throw new IllegalArgumentException(server + ": the address of once serve is unix:PATH or http://127.0.0.1:PORT");
         }
-        address = local ? UnixDomainSocketAddress.of(server.getSchemeSpecificPart()) : new InetSocketAddress(server.getHost(), server.getPort());
+        address = local ? UnixDomainSocketAddress.of(server.getSchemeSpecificPart())
+            : new InetSocketAddress(server.getHost(), server.getPort());
         this.token = token;
     }
 
@@ -84,7 +87,8 @@ final class Serve {
     private String exchange(String path, String text) throws IOException {
         byte[] body = text.getBytes(StandardCharsets.UTF_8);
         String head = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            + (token == null || token.isEmpty() ? "" : "Authorization: Bearer " + token + "\r\n") + "Content-Length: " + body.length + "\r\n\r\n";
+            + (token == null || token.isEmpty() ? "" : "Authorization: Bearer " + token + "\r\n")
+            + "Content-Length: " + body.length + "\r\n\r\n";
         try (SocketChannel channel = SocketChannel.open(address)) {
             ScheduledFuture<?> limit = timer.schedule(() -> end(channel), REPLY_SECONDS, TimeUnit.SECONDS);
             ByteArrayOutputStream all = new ByteArrayOutputStream();
@@ -106,7 +110,7 @@ final class Serve {
 
     private static String bodyOf(String path, String reply) throws IOException {
         String[] parts = reply.split("\r\n\r\n", 2);
-        java.util.regex.Matcher length = java.util.regex.Pattern.compile("(?i)\r\ncontent-length: *(\\d+)").matcher(parts[0]);
+        Matcher length = Pattern.compile("(?i)\r\ncontent-length: *(\\d+)").matcher(parts[0]);
         if (parts.length < 2 || !length.find() || parts[1].length() != Integer.parseInt(length.group(1))) {
             throw new IOException("the reply of once serve was cut off");
         }

@@ -18,16 +18,10 @@ final class Telemetry {
         }
     }
 
-    /** As the gate has it in $once_outcome. */
-    static void outcome(String outcome) {
+    /** The outcome is named as the gate names it in $once_outcome. */
+    static void mark(String outcome, int attempts) {
         if (PRESENT) {
-            Span.current().setAttribute("once.outcome", outcome);
-        }
-    }
-
-    static void key(String key) {
-        if (PRESENT) {
-            Span.current().setAttribute("once.key", key);
+            Span.current().setAttribute("once.outcome", outcome).setAttribute("once.attempts", attempts);
         }
     }
 }

@@ -38,8 +38,8 @@ class MemoryTest {
     }
 
     private static String replayed(Response response) {
-        return response.headers().stream().filter(header -> header.name().equals("Idempotent-Replayed")).map(Header::value).findAny()
-            .orElse(null);
+        return response.headers().stream().filter(header -> header.name().equals("Idempotent-Replayed")).map(Header::value)
+            .findAny().orElse(null);
     }
 
     @Test
@@ -101,8 +101,9 @@ class MemoryTest {
     @Test
     void refusesASuccessWhoseTransactionFailed() {
         Memory failing = new Memory();
-        Once on = Once.transactional(request -> new Doomed(failing.apply(request))).scope("test");
-        assertThrows(IllegalStateException.class, () -> on.run(request("a", "Idempotency-Key", "k"), op -> Response.json(201, "paid")));
+        Once on = Once.transactional(asked -> new Doomed(failing.apply(asked))).scope("test");
+        Request request = request("a", "Idempotency-Key", "k");
+        assertThrows(IllegalStateException.class, () -> on.run(request, op -> Response.json(201, "paid")));
     }
 
     /** As Spring's, when a method that joined it has marked it for rollback. */

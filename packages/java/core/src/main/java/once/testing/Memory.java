@@ -17,8 +17,8 @@ import once.Request;
 import once.Transaction;
 
 /**
- * For tests of handlers, without a server: {@code Once.transactional(new Memory(connection)).scope("test")} keeps records, events and
- * accepted messages in memory. {@code connection} is what handlers find as theirs; it may be null.
+ * For tests of handlers, without a server: {@code Once.transactional(new Memory(connection)).scope("test")} keeps records,
+ * events and accepted messages in memory. {@code connection} is what handlers find as theirs; it may be null.
  */
 public final class Memory implements Function<Request, Transaction> {
     public record Event(String topic, String key, String type, byte[] payload) {
@@ -61,10 +61,6 @@ public final class Memory implements Function<Request, Transaction> {
         private final List<Runnable> changes = new ArrayList<>(); // what a commit does
 
         @Override
-        public void begin() {
-        }
-
-        @Override
         public void commit() {
             synchronized (Memory.this) {
                 changes.forEach(Runnable::run);
@@ -83,11 +79,6 @@ public final class Memory implements Function<Request, Transaction> {
         @Override
         public Connection connection() {
             return connection;
-        }
-
-        @Override
-        public void close() {
-            rollback();
         }
 
         @Override

@@ -3,6 +3,7 @@ package once.spring;
 import jakarta.servlet.AsyncContext;
 import jakarta.servlet.DispatcherType;
 import jakarta.servlet.FilterChain;
+import jakarta.servlet.ReadListener;
 import jakarta.servlet.RequestDispatcher;
 import jakarta.servlet.ServletException;
 import jakarta.servlet.ServletInputStream;
@@ -250,7 +251,7 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
                 }
 
                 @Override
-                public void setReadListener(jakarta.servlet.ReadListener listener) {
+                public void setReadListener(ReadListener listener) {
                     throw new UnsupportedOperationException();
                 }
             };
@@ -258,8 +259,8 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
 
         @Override
         public BufferedReader getReader() {
-            String name = getCharacterEncoding();
-            return new BufferedReader(new InputStreamReader(getInputStream(), name == null ? StandardCharsets.UTF_8 : Charset.forName(name)));
+            Charset charset = getCharacterEncoding() == null ? StandardCharsets.UTF_8 : Charset.forName(getCharacterEncoding());
+            return new BufferedReader(new InputStreamReader(getInputStream(), charset));
         }
 
         @Override

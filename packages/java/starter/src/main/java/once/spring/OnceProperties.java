@@ -16,7 +16,8 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  * @param server address of {@code once serve}: records are in its store, and not in the transaction
  * @param token of {@code once serve} over TCP
  * @param tokenFile instead: where {@code once serve} has written it
- * @param recover with {@code server}: what may have taken effect waits until it is settled ({@code hold}), or runs again ({@code retry})
+ * @param recover with {@code server}: what may have taken effect waits until it is settled ({@code hold}), or runs again
+ *     ({@code retry})
  */
 @ConfigurationProperties("once")
 public record OnceProperties(String scope, @DefaultValue("false") boolean waits, @DefaultValue("30s") Duration lease,

@@ -54,11 +54,11 @@ class OnceWebConfiguration {
     @ConditionalOnMissingBean
     Once once(OnceProperties settings, ScopeResolver scope, ObjectProvider<OnceAutoConfiguration.Mapper> mapper,
         ObjectProvider<PlatformTransactionManager> manager, ObjectProvider<DataSource> source) throws IOException {
-        Once made = settings.server() != null
-            ? Once.store(settings.server(), settings.tokenFile() == null ? settings.token() : Files.readString(settings.tokenFile()).strip())
+        String token = settings.tokenFile() == null ? settings.token() : Files.readString(settings.tokenFile()).strip();
+        Once made = settings.server() != null ? Once.store(settings.server(), token)
             : Once.transactional(request -> transaction(request, manager.getObject(), source.getObject()));
-        return made.scope(request -> scope.scopeOf((HttpServletRequest) request.origin())).waits(settings.waits()).lease(settings.lease())
-            .ttl(settings.ttl()).attempts(settings.attempts()).json(OnceAutoConfiguration.mapperOf(mapper))
+        return made.scope(request -> scope.scopeOf((HttpServletRequest) request.origin())).waits(settings.waits())
+            .lease(settings.lease()).ttl(settings.ttl()).attempts(settings.attempts()).json(OnceAutoConfiguration.mapperOf(mapper))
             .retries(settings.recover() == OnceProperties.Recover.RETRY);
     }
 
@@ -94,7 +94,8 @@ class OnceWebConfiguration {
         }
 
         @Override
-        public ModelAndView resolveException(HttpServletRequest request, HttpServletResponse response, Object handler, Exception error) {
+        public ModelAndView resolveException(HttpServletRequest request, HttpServletResponse response, Object handler,
+            Exception error) {
             Once.find().ifPresent(operation -> operation.fail(error));
             return null;
         }
@@ -113,7 +114,8 @@ class OnceWebConfiguration {
             public void addInterceptors(InterceptorRegistry registry) {
                 registry.addInterceptor(new HandlerInterceptor() {
                     @Override
-                    public void postHandle(HttpServletRequest request, HttpServletResponse response, Object handler, ModelAndView view) {
+                    public void postHandle(HttpServletRequest request, HttpServletResponse response, Object handler,
+                        ModelAndView view) {
                         Once.find().ifPresent(Operation::flush); // errors of JPA are the handler's, not those of COMMIT
                     }
                 });

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import jakarta.servlet.Filter;
+import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -43,7 +44,7 @@ class SpringTest {
     static class Application {
         @Bean
         Once once(ScopeResolver scope) {
-            return Once.transactional(RECORDS).scope(request -> scope.scopeOf((jakarta.servlet.http.HttpServletRequest) request.origin()));
+            return Once.transactional(RECORDS).scope(request -> scope.scopeOf((HttpServletRequest) request.origin()));
         }
 
         @Bean
@@ -131,7 +132,8 @@ class SpringTest {
         String port = context.getEnvironment().getProperty("local.server.port");
         HttpRequest.Builder request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path))
             .header("Content-Type", type).header("X-Caller", "anna").POST(HttpRequest.BodyPublishers.ofString(body));
-        return CLIENT.send((key == null ? request : request.header("Idempotency-Key", key)).build(), HttpResponse.BodyHandlers.ofString());
+        request = key == null ? request : request.header("Idempotency-Key", key);
+        return CLIENT.send(request.build(), HttpResponse.BodyHandlers.ofString());
     }
 
     /** Twice; the second response is the first one. */

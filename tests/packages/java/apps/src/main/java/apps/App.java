@@ -62,8 +62,8 @@ public class App {
 
         @Override
         public long insert(String order, long number, String note) {
-            return db.queryForObject("INSERT INTO payments (order_id, number, note) VALUES (?, ?, ?) RETURNING id", Long.class, order,
-                number, note);
+            return db.queryForObject("INSERT INTO payments (order_id, number, note) VALUES (?, ?, ?) RETURNING id", Long.class,
+                order, number, note);
         }
 
         @Override
@@ -112,8 +112,8 @@ public class App {
 
         @Override
         public void note(String order, String note) {
-            db.createQuery("SELECT p FROM App$Payment p WHERE p.order = :o", Payment.class).setParameter("o", order).getSingleResult()
-                .note = note; // written by the commit
+            db.createQuery("SELECT p FROM App$Payment p WHERE p.order = :o", Payment.class).setParameter("o", order)
+                .getSingleResult().note = note; // written by the commit
         }
     }
 
@@ -227,7 +227,8 @@ public class App {
 
     @EventListener
     void ready(ApplicationReadyEvent event) {
-        System.out.println("listening on http://127.0.0.1:" + event.getApplicationContext().getEnvironment().getProperty("local.server.port"));
+        String port = event.getApplicationContext().getEnvironment().getProperty("local.server.port");
+        System.out.println("listening on http://127.0.0.1:" + port);
     }
 
     public static void main(String[] arguments) {
@@ -241,9 +242,11 @@ public class App {
         if (System.getenv("ONCE_SERVE") != null) {
             settings.putAll(Map.of("once.server", System.getenv("ONCE_SERVE"), "once.lease", System.getenv("LEASE") + "s"));
         }
+        settings.put("spring.main.lazy-initialization", true); // it is started often
         application.setDefaultProperties(settings);
         if (!List.of(arguments).contains("--spring.profiles.active=jpa")) {
-            settings.put("spring.autoconfigure.exclude", "org.springframework.boot.hibernate.autoconfigure.HibernateJpaAutoConfiguration,"
+            settings.put("spring.autoconfigure.exclude",
+                "org.springframework.boot.hibernate.autoconfigure.HibernateJpaAutoConfiguration,"
                 + "org.springframework.boot.data.jpa.autoconfigure.DataJpaRepositoriesAutoConfiguration");
         }
         application.run(arguments);

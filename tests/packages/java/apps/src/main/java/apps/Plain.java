@@ -129,7 +129,8 @@ public final class Plain {
 
     public static void main(String[] arguments) throws Exception {
         Once once = SERVE == null ? Once.transactional(request -> new JdbcTransaction(Plain::connect))
-            : Once.store(URI.create(SERVE), System.getenv("ONCE_TOKEN")).lease(Duration.ofSeconds(Long.parseLong(System.getenv("LEASE"))));
+            : Once.store(URI.create(SERVE), System.getenv("ONCE_TOKEN"))
+                .lease(Duration.ofSeconds(Long.parseLong(System.getenv("LEASE"))));
         once.scope("tenant-7");
         HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), Where.port()), 0);
         server.setExecutor(Executors.newCachedThreadPool());
