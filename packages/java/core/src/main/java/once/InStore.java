@@ -108,7 +108,7 @@ final class InStore extends Operation {
     @Override
     void abandon(Exception thrown) {
         try {
-            end(thrown, Map.of("status", 500));
+            end(error == null ? thrown : error, Map.of("status", 500)); // a framework wraps what the handler threw
         } catch (IOException | Answered lost) {
             // The lease ends it, as a crash would.
         }

@@ -5,9 +5,14 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.opentelemetry.api.trace.Span;
+import io.opentelemetry.context.Scope;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.sql.SQLException;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -192,6 +197,28 @@ class MemoryTest {
         assertThrows(IllegalStateException.class, Once::current);
         assertEquals("a,b\"\\", request("", "Idempotency-Key", " \"a,b\\\"\\\\\" ").key());
         assertEquals(0, runs.get());
+    }
+
+    @Test
+    void marksTheSpan() throws Exception {
+        Map<String, Object> marks = new HashMap<>();
+        Class<?>[] kind = {Span.class};
+        Span span = (Span) Proxy.newProxyInstance(Span.class.getClassLoader(), kind, (proxy, method, values) -> {
+            if (!method.getName().equals("setAttribute")) {
+                return InvocationHandler.invokeDefault(proxy, method, values);
+            }
+            marks.put(values[0].toString(), values[1]);
+            return proxy;
+        });
+        Scope scope = span.makeCurrent();
+        try {
+            post("a");
+            assertEquals(Map.of("once.outcome", "run", "once.attempts", 1L), marks);
+            post("b");
+            assertEquals("mismatch", marks.get("once.outcome"));
+        } finally {
+            scope.close();
+        }
     }
 
     @Test
