@@ -21,12 +21,15 @@ import org.springframework.boot.autoconfigure.SpringBootApplication;
 import org.springframework.boot.context.event.ApplicationReadyEvent;
 import org.springframework.context.annotation.Profile;
 import org.springframework.context.event.EventListener;
+import org.springframework.dao.DataIntegrityViolationException;
 import org.springframework.http.HttpStatus;
 import org.springframework.http.MediaType;
 import org.springframework.http.ResponseEntity;
 import org.springframework.jdbc.core.JdbcTemplate;
 import org.springframework.stereotype.Component;
+import org.springframework.transaction.annotation.Isolation;
 import org.springframework.transaction.annotation.Transactional;
+import org.springframework.web.bind.annotation.ExceptionHandler;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RestController;
@@ -131,6 +134,12 @@ public class App {
             return work(asked);
         }
 
+        @Transactional
+        public void fail(Asked asked) {
+            work(asked);
+            throw new IllegalStateException("after the payment");
+        }
+
         Map<String, Object> work(Asked asked) {
             Map<String, Object> paid = new LinkedHashMap<>();
             long number = payments.next(asked.order);
@@ -222,6 +231,50 @@ public class App {
         @PostMapping("/events")
         public Map<String, Object> event(@RequestBody String message) {
             return Map.of("new", bound.accept("ledger", message));
+        }
+    }
+
+    /** What only Spring has; see ../test_spring.py. */
+    @Idempotent
+    @RestController
+    @Profile("jpa")
+    static class Odd {
+        private final Till till;
+        private final EntityManager db;
+
+        Odd(Till till, EntityManager db) {
+            this.till = till;
+            this.db = db;
+        }
+
+        /** PostgreSQL refuses it when JPA sends it: after the handler, before the record. */
+        @PostMapping("/late")
+        Map<String, Object> late(@RequestBody Asked asked) {
+            Map<String, Object> paid = till.pay(asked);
+            db.find(Payment.class, paid.get("payment")).order = null;
+            return paid;
+        }
+
+        @ExceptionHandler
+        ResponseEntity<?> refused(DataIntegrityViolationException error) {
+            return ResponseEntity.status(422).body(Map.of("error", "PostgreSQL refuses it"));
+        }
+
+        /** A method that joined the transaction has failed, and the handler goes on as if nothing were. */
+        @PostMapping("/caught")
+        ResponseEntity<?> caught(@RequestBody Asked asked) {
+            try {
+                till.fail(asked);
+            } catch (IllegalStateException error) {
+                return ResponseEntity.status(Integer.parseInt(asked.then)).body(Map.of("error", "caught"));
+            }
+            return ResponseEntity.ok().build();
+        }
+
+        @Transactional(isolation = Isolation.SERIALIZABLE)
+        @PostMapping("/isolated")
+        public Object isolated() {
+            return Map.of("isolation", db.createNativeQuery("SHOW transaction_isolation").getSingleResult());
         }
     }
 
