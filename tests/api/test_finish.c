@@ -278,6 +278,32 @@ static void an_adopted_claim_finishes_what_another_began(void **state)
     world_free(&world);
 }
 
+/* Its text does not say for how long it was granted: the record does. */
+static void an_adopted_claim_is_renewed_by_its_own_lease(void **state)
+{
+    char token[ONCE_TOKEN_SIZE];
+    once_claim_t *adopted;
+    world_t world;
+    seen_t seen, renewed = {.calls = 0};
+    once_t *once = open_with_claim(&world, "lease=10m", &seen);
+    once_t *other = world_open(&world, NULL);
+
+    once_claim_token(seen.claim, token);
+    once_claim_drop(seen.claim);
+    world_pass(&world, once, 300000);
+    assert_int_equal(once_claim_adopt(other, token, ONCE_LEASE_GRANTED, &adopted), ONCE_OK);
+    assert_int_equal(once_claim_renew(adopted, seen_cb, &renewed), ONCE_OK);
+    world_run(&world, other);
+    assert_int_equal(renewed.outcome, ONCE_OUTCOME_DONE);
+    assert_int_equal(world_record(&world, other, "k")->head.lease_until, world.wall_ms + 600000);
+    world_pass(&world, other, 650000); /* every third of it */
+    assert_true(world_record(&world, other, "k")->head.lease_until > world.wall_ms);
+    once_claim_drop(adopted);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(other, 0), ONCE_OK);
+    world_free(&world);
+}
+
 static void take_stats(once_t *once, once_answer_t *answer, void *data)
 {
     *(once_stats_t *)data = *once_answer_stats(answer);
@@ -352,6 +378,7 @@ int main(void)
         cmocka_unit_test(a_dropped_claim_runs_out),
         cmocka_unit_test(bad_ends_leave_the_claim_with_the_caller),
         cmocka_unit_test(an_adopted_claim_finishes_what_another_began),
+        cmocka_unit_test(an_adopted_claim_is_renewed_by_its_own_lease),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <once/key.h>
 
 #include "base/uuid.h"
+#include "core/keygen.h"
 
 static once_slice_t slice(const char *text)
 {
@@ -144,6 +145,24 @@ static void deterministic_keys_depend_on_everything(void **state)
     assert_string_equal(base.text, other.text);
 }
 
+/* What once.derive gives in SQL for the same record: tests/serve compares both on a real one. */
+static void the_key_of_a_step_is_known(void **state)
+{
+    uint8_t id[ONCE_ID_SIZE];
+    once_key_t key, other;
+    once_error_t err;
+
+    for (size_t i = 0; i < sizeof(id); i++) {
+        id[i] = (uint8_t)i;
+    }
+    assert_int_equal(once__key_of_step(id, 1700000000123, slice("charge"), &key, NULL), ONCE_OK);
+    assert_string_equal(key.text, "d2-almcbsavmwstrcgwmdx6jx3xut2comtaxgyxptx263venbifl34a");
+    assert_int_equal(once__key_of_step(id, 1700000000124, slice("charge"), &other, NULL), ONCE_OK);
+    assert_string_not_equal(key.text, other.text);
+    assert_int_equal(once__key_of_step(id, 1, slice(""), &key, &err), ONCE_E_INVALID);
+    assert_int_equal(key.len, 0);
+}
+
 static void derived_keys_depend_on_parent_and_step(void **state)
 {
     once_key_t base, other;
@@ -231,6 +250,7 @@ int main(void)
         cmocka_unit_test(keys_from_contents_stay_the_same),
         cmocka_unit_test(deterministic_keys_depend_on_everything),
         cmocka_unit_test(derived_keys_depend_on_parent_and_step),
+        cmocka_unit_test(the_key_of_a_step_is_known),
         cmocka_unit_test(empty_inputs_are_named),
         cmocka_unit_test(composite_keys_join_their_parts),
         cmocka_unit_test(composite_keys_name_the_bad_part),
