@@ -37,7 +37,7 @@ def test_ten_minutes(language):
         page = file.read()
     with open(os.path.join(environment.SOURCE, "examples", language, its.example), encoding="utf-8") as file:
         assert f"\n{file.read()}```" in page
-    package, database, start, pay, smash, repeat, gate = re.findall(r"```sh\n(.*?)```", page, re.S)
+    package, database, start, pay, smash, repeat, gate = re.findall(r"```sh\n(.*?)```", page, re.S)[:7]
     assert its.install in package
     ports = {"8000": free_port(), "8080": free_port()}
 
@@ -71,5 +71,44 @@ def test_ten_minutes(language):
         said = shell.run(tail)
         assert said.count("HTTP/1.1 201") == 2 and said.lower().count("idempotent-replayed: true") == 1, said
         assert len(re.findall(r"o-3 +\| +7.00", said)) == 1, said
+    finally:
+        shell.close()
+
+
+def test_any_store(tmp_path):
+    """Of docs/python.md. Its files are the test's own, and the carrier waits to be killed."""
+    with open(os.path.join(environment.SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+        page = file.read()
+    with open(os.path.join(environment.SOURCE, "examples", "python", "parcels.py"), encoding="utf-8") as file:
+        program = file.read()
+    assert f"```python\n{program}```" in page
+    port = free_port()
+
+    def own(text):
+        return text.replace("8001", port).replace("/tmp/", f"{tmp_path}/").replace("examples/python", str(tmp_path))
+
+    slow = own(program).replace("asyncio.sleep(2)", "asyncio.sleep(2 if parcel.to == 'Hamburg' else 600)")
+    (tmp_path / "parcels.py").write_text(slow, encoding="utf-8")
+    start, smash, repeat = map(own, re.findall(r"```sh\n(.*?)```", page, re.S)[7:])
+    shell = Shell()
+    try:
+        shell.run(PAGES["python"].instead)
+        head, tail = start.split("sleep 4\n")
+        shell.run(head)
+        shell.wait('"message":"listening"')
+        shell.wait("Uvicorn running on")
+        said = shell.run(tail)
+        assert said.count("HTTP/1.1 201") == 2 and said.lower().count("idempotent-replayed: true") == 1, said
+        head, tail = smash.split("sleep 1\n")
+        shell.run(head)
+        until(lambda: "Porto" in (tmp_path / "sent.txt").read_text(encoding="utf-8"), "the parcel")
+        shell.run(tail)
+        head, tail = repeat.split("sleep 4\n")
+        shell.run(head)
+        shell.wait("Uvicorn running on", 2)
+        request, look = tail.split("\n", 1)
+        until(lambda: "urn:once:problem:outcome-unknown" in shell.run(request), "the lease's end")
+        said = shell.run(look)
+        assert said.count("Hamburg\n") == said.count("Porto\n") == 1 and re.search(r"unknown.*p-2|p-2.*unknown", said), said
     finally:
         shell.close()
