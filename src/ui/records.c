@@ -15,10 +15,11 @@
 #include "cli/trace.h"
 #include "ui/ui.h"
 
-#define PAGE       50           /* rows that end a view */
-#define STEP       128          /* looks of one step */
-#define STEP_LOCAL 1000         /* likewise, where a look is cheap */
-#define BUDGET_MS  100          /* after which no further step begins */
+#define PAGE       50   /* rows that end a view */
+#define STEP       128  /* looks of one step, at first; and at most, where they go over a network */
+#define STEP_LOCAL 1000 /* at most, where a look is cheap */
+#define QUICK_MS   5    /* a step that takes no longer may be followed by a larger one */
+#define BUDGET_MS  100  /* after which no further step begins */
 #define BODY_MAX   (256 * 1024) /* of a response's body that is shown */
 
 /* ------------------------------------------------------------------------------------------------------------- many */
@@ -104,26 +105,36 @@ static int read_cursor(once__ui_request_t *request, once_page_t *page)
     return 0;
 }
 
+/* As many as should find the rest of a page, by what was found so far. */
+static uint64_t looks_for(size_t rows, uint64_t looked, uint64_t step)
+{
+    uint64_t looks = rows > 0 ? (PAGE - rows) * (looked / rows) : looked > 0 ? step : PAGE;
+
+    return looks > step ? step : looks > PAGE - rows ? looks : PAGE - rows;
+}
+
 /* Steps until there is a page of rows, the end, or no time left: the next request goes on. */
 static int look(once__ui_request_t *request, once_page_t *page, listing_t *listing,
                 uint64_t *looked, uint64_t *damaged)
 {
-    uint64_t begun = once__ui_now();
-    uint64_t step = strstr(request->ui->url, "://") != NULL ? STEP : STEP_LOCAL;
+    uint64_t begun = once__ui_now(), now = begun, before, step = STEP;
+    uint64_t most = strstr(request->ui->url, "://") != NULL ? STEP : STEP_LOCAL;
     int error = ONCE_OK;
 
     *looked = *damaged = 0;
     do {
-        size_t rows = json_array_size(listing->rows);
         once_answer_t *answer = NULL;
 
-        page->looks = rows == 0 && *looked > 0 ? step : PAGE - rows;
+        page->looks = looks_for(json_array_size(listing->rows), *looked, step);
         error = once_record_page_sync(request->ui->once, page, take_row, listing, &answer);
         *looked += page->looked;
         *damaged += error == ONCE_OK ? once_answer_damaged(answer) : 0;
         once_answer_free(answer);
+        before = now;
+        now = once__ui_now();
+        step = now - before > QUICK_MS ? STEP : 2 * step < most ? 2 * step : most;
     } while (error == ONCE_OK && !page->end && json_array_size(listing->rows) < PAGE &&
-             once__ui_now() - begun < BUDGET_MS);
+             now - begun < BUDGET_MS);
     return error;
 }
 

@@ -249,6 +249,59 @@ def test_a_proxy_says_who_it_is(store):
     assert page.close() == 0
 
 
+NGINX = """
+daemon off;
+pid {directory}/pid;
+error_log stderr;
+events {{ }}
+http {{
+    access_log off;
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    server {{
+        listen 127.0.0.1:{port};
+        location /once/ {{
+            proxy_pass http://127.0.0.1:{page};
+            proxy_set_header Host $http_host;
+            proxy_set_header X-User ann;
+        }}
+    }}
+}}
+"""
+
+
+def test_behind_a_real_proxy(store, tmp_path):
+    """nginx with the page below a path, as docs/ui.md has it: what a client says of itself does not count."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    page = Page(store, "--trust-header", "X-User", "--role", "operate", "--origin", f"http://127.0.0.1:{port}", "--prefix", "/once")
+    path = tmp_path / "nginx.conf"
+    path.write_text(NGINX.format(directory=tmp_path, port=port, page=listening(page.process.pid)))
+    with subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", "nginx", "-c", str(path)], stderr=subprocess.DEVNULL) as nginx:
+        client = Client(port, "/once")
+
+        def answers():
+            try:
+                return client.get("/api/session", X_User="mallory").status == 200
+            except OSError:
+                return False
+
+        until(answers, "nginx", PATIENCE)
+        answer = client.get("/api/session", X_User="mallory")
+        assert answer.json["name"] == "ann" and "Path=/once/" in answer.headers["Set-Cookie"]
+        client.keep(answer)
+        assert client.get("/").status == client.get("/app.js").status == 200
+        assert b"app.js" in client.get("/").body and len(client.get("/api/records").json["records"]) == 50
+        assert client.post("/api/settle", {"items": []}).status == 400  # it is heard
+        assert client.post("/api/settle", {"items": []}, Origin="http://127.0.0.1:1").status == 403
+        nginx.terminate()
+    assert page.close() == 0
+
+
 def listening(pid):
     """The port on which a process listens."""
     inodes = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
