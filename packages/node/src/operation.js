@@ -4,7 +4,7 @@ const { AsyncLocalStorage } = require('node:async_hooks');
 const { randomUUID } = require('node:crypto');
 const { setTimeout: sleep } = require('node:timers/promises');
 const { Answered, Response, problem, replay, toBytes, toJson } = require('./message');
-const { CONFLICTS, bound, sqlstate, transportOf } = require('./transport');
+const { REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
 
 const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'hold', transaction: {},
   log: (text) => console.warn(`once: ${text}`) };
@@ -35,6 +35,7 @@ class Ticket {
     this.claimId = randomUUID();
     this.claim = undefined;
     this.attempt = 0;
+    this.hasCheckpoint = false; // which has committed the claim
   }
 
   /** What can be wrong with the request is found before anything is begun. */
@@ -88,7 +89,6 @@ class Operation extends Bound {
     this.ticket = ticket;
     this.request = ticket.request;
     this.error = undefined; // what the handler threw; its statements are rolled back
-    this.hasCheckpoint = false;
   }
 
   /** A key to send to a third party: the same in every attempt, another one for every operation and step. */
@@ -103,7 +103,7 @@ class Operation extends Bound {
     await this.transport.call('checkpoint', this.claim, name, toJson(state));
     await this.transport.call('renew', this.claim);
     await this.transport.commit();
-    this.hasCheckpoint = true;
+    this.ticket.hasCheckpoint = true;
     await this.transport.begin();
   }
 
@@ -203,21 +203,20 @@ class Operation extends Bound {
     return response;
   }
 
-  /** Rolled back. Checkpoints have committed the claim: the next request need not wait for its lease. */
-  async abandon() {
+  /** Rolled back. Checkpoints have committed the claim: unless it `goesOn`, the next request need not wait for its lease. */
+  async abandon(goesOn = false) {
     await this.transport.rollback();
-    if (this.hasCheckpoint && !this.ticket.gatesClaim && !this.transport.lost) {
+    if (this.ticket.hasCheckpoint && !goesOn && !this.ticket.gatesClaim && !this.transport.lost) {
       await this.transport.begin();
       await this.transport.call('release', this.claim);
       await this.transport.commit();
-      this.hasCheckpoint = false;
+      this.ticket.hasCheckpoint = false;
     }
   }
 
   /** A conflict with another transaction, or a connection that was lost: the same again may work. */
   isRepeatable(error) {
-    const state = sqlstate(error);
-    return Boolean(this.transport.owns) && (CONFLICTS.has(state) || state.startsWith('08') || this.transport.isLost(error));
+    return Boolean(this.transport.owns) && (REPEATABLE.test(sqlstate(error)) || this.transport.isLost(error));
   }
 
   close() {
@@ -228,6 +227,12 @@ class Operation extends Bound {
 /** Attributes of the span that is active, where the application has OpenTelemetry. */
 function observe(ticket, outcome) {
   telemetry?.trace.getActiveSpan()?.setAttributes({ 'once.outcome': outcome, 'once.attempts': ticket.attempt });
+}
+
+function answerOf(error, ticket) {
+  if (!(error instanceof Answered)) throw error;
+  observe(ticket, error.outcome);
+  return error.response;
 }
 
 /** Runs `produce` until its response is recorded. Returns the response that the client gets. */
@@ -245,14 +250,10 @@ async function run(database, request, options, produce) {
       observe(ticket, 'run');
       return sent;
     } catch (error) {
-      await op.abandon().catch((other) => ticket.options.log(`cannot release: ${other.message}`));
-      const end = op.isRepeatable(error) && ticket.attempt >= ticket.options.attempts ? unavailable(error) : error;
-      if (end instanceof Answered) {
-        observe(ticket, end.outcome);
-        return end.response;
-      }
-      if (!op.isRepeatable(error)) throw error;
-      ticket.options.log(`attempt ${ticket.attempt} of ${ticket.options.attempts}: ${sqlstate(error)} ${error.message}`);
+      const repeatable = op.isRepeatable(error), goesOn = repeatable && ticket.attempt < ticket.options.attempts;
+      if (repeatable) ticket.options.log(`attempt ${ticket.attempt} of ${ticket.options.attempts}: ${sqlstate(error)} ${error.message}`);
+      await op.abandon(goesOn).catch((other) => ticket.options.log(`cannot release: ${other.message}`));
+      if (!goesOn) return answerOf(repeatable ? unavailable(error) : error, ticket);
     } finally {
       await op.close();
     }

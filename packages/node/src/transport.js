@@ -17,9 +17,10 @@ const CALLS = { // void becomes text: Prisma reads no void
   resume: 'SELECT name, state::text FROM once.resume($1::text)',
   lock: 'SELECT once.lock($1::text)::text',
 };
-const CONFLICTS = new Set(['40001', '40P01']);
-// The database cannot be reached or is gone, the transaction is closed: in Prisma's words, and in those of pg, which it passes on.
-const PRISMA_LOST = /^P(1001|1002|1008|1017|2024|2028)$/;
+// Conflicts, and last words of a server that ends the connection.
+const REPEATABLE = /^(40001|40P01|08...|57P0.|25P03)$/;
+// The database cannot be reached or is gone: in Prisma's words, and in those of pg, which it passes on.
+const PRISMA_LOST = /^P(1001|1002|1008|1017)$/, PRISMA_EXPIRED = 'P2028';
 const PG_LOST = /^(Connection terminated|Client (has encountered a connection error|was closed))/;
 
 /** Of a driver's error, or of the one that Prisma has wrapped. */
@@ -53,7 +54,7 @@ class Joined {
   /** What fails here without a word of the server's means that it did not answer. */
   mine(promise) {
     return promise.catch((error) => {
-      this.lost ||= !sqlstate(error) && this.owns;
+      this.lost ||= this.owns && !sqlstate(error) && error.code !== PRISMA_EXPIRED;
       throw error;
     });
   }
@@ -108,6 +109,7 @@ class Pg extends Joined {
   }
 
   watch(client) {
+    this.client?.removeListener('error', this.onError);
     this.client = client;
     return client.on('error', this.onError);
   }
@@ -196,4 +198,4 @@ function bound(connection) {
   return found.database ? new Joined(connection) : found;
 }
 
-module.exports = { CONFLICTS, bound, sqlstate, transportOf };
+module.exports = { REPEATABLE, bound, sqlstate, transportOf };

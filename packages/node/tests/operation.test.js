@@ -11,6 +11,7 @@ const once = require('../src');
 const { PrismaClient } = require(path.join(process.env.ONCE_PLACE, 'client'));
 const connectionString = process.env.ONCE_PG_URL.replace('@/', '@localhost/');
 const pool = new Pool({ connectionString });
+pool.on('error', () => {});
 const databases = { pg: pool, knex: knex({ client: 'pg', connection: connectionString }),
   prisma: new PrismaClient({ adapter: new PrismaPg({ connectionString }) }) };
 const insert = { // into the caller's own table, as each of them does
@@ -81,20 +82,28 @@ for (const [driver, database] of Object.entries(databases)) {
     assert.equal((await once.run(database, request, options, never)).status, 409);
   });
 
-  test(`${driver}: conflicts`, async () => {
-    const request = make(), level = driver === 'prisma' ? 'Serializable' : 'serializable';
-    let runs = 0;
-    await once.run(database, request, { ...options, transaction: { isolationLevel: level } }, async (op) => {
-      await once.bind(op.connection).accept('reader', `${request.key}-${++runs}`);
-      if (runs < 3) {
-        const raise = "DO $$ BEGIN ASSERT current_setting('transaction_isolation') = 'serializable'; " +
-          "RAISE EXCEPTION 'conflict' USING ERRCODE = '40P01'; END $$";
-        await (op.connection.$executeRawUnsafe?.(raise) ?? op.connection.raw?.(raise) ?? op.connection.query(raise));
-      }
-      return {};
-    });
-    assert.equal(runs, 3);
-  });
+  const conflict = "DO $$ BEGIN ASSERT current_setting('transaction_isolation') = 'serializable'; " +
+    "RAISE EXCEPTION 'conflict' USING ERRCODE = '40P01'; END $$";
+  for (const [what, statement] of [['conflicts', conflict], ['lost connections', 'SELECT pg_terminate_backend(pg_backend_pid())']]) {
+    for (const steps of [false, true]) {
+      test(`${driver}: ${what} are repeated${steps ? ' behind the checkpoint' : ''}`, async () => {
+        const request = make(), level = driver === 'prisma' ? 'Serializable' : 'serializable';
+        let runs = 0;
+        await once.run(database, request, { ...options, transaction: { isolationLevel: level } }, async (op) => {
+          if (!await op.resume()) {
+            await insert[driver](op.connection, request.key);
+            if (steps) await op.checkpoint('inserted');
+          }
+          if (++runs < 3) {
+            const { connection } = op;
+            await (connection.$queryRawUnsafe?.(statement) ?? connection.raw?.(statement) ?? connection.query(statement));
+          }
+          return {};
+        });
+        assert.deepEqual([runs, await count(request.key)], [3, 1]);
+      });
+    }
+  }
 }
 
 const joins = {
@@ -134,6 +143,27 @@ for (const [driver, join] of Object.entries(joins)) {
     assert.equal(await count(request.key), 1);
   });
 }
+
+test('an exception after a conflict after a checkpoint frees the key', async () => {
+  const request = make();
+  let runs = 0;
+  await assert.rejects(once.run(pool, request, options, async (op) => {
+    if (++runs > 1) throw new RangeError('as asked');
+    await op.checkpoint('reserved');
+    throw Object.assign(new Error('conflict'), { code: '40001' });
+  }), RangeError);
+  assert.equal((await once.run(pool, request, options, (op) => op.resume())).body.toString(), '{"name":"reserved","state":null}');
+});
+
+test('prisma: a handler that takes longer than its transaction is not repeated', async () => {
+  let runs = 0;
+  await assert.rejects(once.run(databases.prisma, make(), { ...options, transaction: { timeout: 100 } }, async () => {
+    runs++;
+    await new Promise((resolve) => { setTimeout(resolve, 300); });
+    return {};
+  }), { code: 'P2028' });
+  assert.equal(runs, 1);
+});
 
 test('busy, and waiting for the one that is at work', async () => {
   const request = make();
