@@ -7,7 +7,7 @@
  * - A destination that failed waits in another line of its family until it takes an event. All of that line have a quarter of
  *   what can be in flight, and the two lines send in turns.
  * - When several keys in a row have failed and no event was taken meanwhile, the destination is suspended, as by a circuit breaker.
- *   It gets one event at a time (a probe), after pauses that grow. Queues of its events wait in line. Beyond a few they are parked:
+ *   It gets one event at a time (a probe), after pauses that grow. Queues of its events wait in line. Beyond a few they are evicted:
  *   their events stay in the database, and the group is read again from there when the destination takes events or needs more for
  *   its probes.
  * - When there is no room in memory, destinations that take nothing are suspended without waiting for their failures.
@@ -236,8 +236,8 @@ static once__relay_destination_t *make_destination(once__relay_t *relay,
         family->members++;
         destination->ready = (once__relay_queue_list_t){.end = &destination->ready.first,
                                                         .destination = destination};
-        destination->parked = (once__relay_queue_list_t){.end = &destination->parked.first,
-                                                         .destination = destination};
+        destination->evicted = (once__relay_queue_list_t){.end = &destination->evicted.first,
+                                                          .destination = destination};
         destination->round = ++relay->destinations.rounds;
         (void)once__hash_add(&relay->destinations.table, &destination->node, hash);
     } else if (family != NULL) {
@@ -294,7 +294,7 @@ static void set_suspended(once__relay_t *relay, once__relay_destination_t *desti
 void once__relay_destination_release(once__relay_t *relay, once__relay_destination_t *destination)
 {
     if (destination == NULL || destination->events > 0 || destination->ready.first != NULL ||
-        destination->parked.first != NULL || destination->keyless != NULL) {
+        destination->evicted.first != NULL || destination->keyless != NULL) {
         return;
     }
     once__hash_remove(&relay->destinations.table, &destination->node);
@@ -306,8 +306,8 @@ void once__relay_destination_release(once__relay_t *relay, once__relay_destinati
 /* ------------------------------------------------------------------------------------------- what is left in the database */
 
 /* All suspended destinations together have an eighth of the window, so that any number of them leaves room for the others. */
-int once__relay_destination_parks(const once__relay_t *relay,
-                                  const once__relay_destination_t *destination)
+int once__relay_destination_evicts(const once__relay_t *relay,
+                                   const once__relay_destination_t *destination)
 {
     size_t share, keep;
 
@@ -336,7 +336,7 @@ int once__relay_destination_leave(once__relay_destination_t *destination,
 }
 
 /* Reads some queues again, and all events without a key: how many these are is not known. */
-static void unpark(once__relay_t *relay, once__relay_destination_t *destination, size_t most)
+static void readmit(once__relay_t *relay, once__relay_destination_t *destination, size_t most)
 {
     for (int16_t i = 0; destination->keyless != NULL && i < ONCE__RELAY_GROUPS; i++) {
         if (destination->keyless[i] != 0) {
@@ -345,8 +345,8 @@ static void unpark(once__relay_t *relay, once__relay_destination_t *destination,
     }
     free(destination->keyless);
     destination->keyless = NULL;
-    while (most-- > 0 && destination->parked.first != NULL) {
-        once__relay_queue_unpark(relay, destination->parked.first);
+    while (most-- > 0 && destination->evicted.first != NULL) {
+        once__relay_queue_readmit(relay, destination->evicted.first);
     }
 }
 
@@ -367,9 +367,9 @@ static void suspend(once__relay_t *relay, once__relay_destination_t *destination
     for (once__relay_queue_t *queue = destination->ready.first; queue != NULL; queue = next) {
         next = queue->list_next;
         once__relay_queue_trim(relay, queue);
-        if (once__relay_destination_parks(relay, destination) && queue->first != NULL &&
+        if (once__relay_destination_evicts(relay, destination) && queue->first != NULL &&
             queue->first->destination == destination) {
-            (void)once__relay_queue_park(relay, queue);
+            (void)once__relay_queue_evict(relay, queue);
         }
     }
 }
@@ -378,7 +378,7 @@ static void resume(once__relay_t *relay, once__relay_destination_t *destination)
 {
     set_suspended(relay, destination, 0);
     destination->attempts = 0;
-    unpark(relay, destination, SIZE_MAX);
+    readmit(relay, destination, SIZE_MAX);
     if (destination->ready.first != NULL) {
         once__relay_destination_rings(relay, destination, 0);
     }
@@ -586,7 +586,7 @@ uint64_t once__relay_destinations_wake(once__relay_t *relay)
         } else if (destination->events == 0) {
             destination->until_ms = relay->now_ms + READ_MS;
             soonest = destination->until_ms < soonest ? destination->until_ms : soonest;
-            unpark(relay, destination, KEEP);
+            readmit(relay, destination, KEEP);
             once__relay_destination_release(relay, destination);
         }
     }

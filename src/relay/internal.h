@@ -71,7 +71,7 @@ typedef struct once__relay_event_list {
     ONCE__LIST(once__relay_event_t);
 } once__relay_event_list_t;
 
-/* Queues that are ready for one destination, parked for one, or paused. */
+/* Queues that are ready for one destination, evicted for one, or paused. */
 typedef struct once__relay_queue_list {
     once__relay_queue_t *first, **end;
     once__relay_destination_t *destination; /* NULL: the list of paused queues */
@@ -85,7 +85,7 @@ struct once__relay_queue {
     once__relay_queue_t **list_at;    /* the pointer to it there */
     once__relay_queue_list_t *list;   /* NULL: in none */
     /* none of its events is in memory until this one takes events again */
-    once__relay_destination_t *parked;
+    once__relay_destination_t *evicted;
     once__relay_event_t *first, *last; /* waiting */
     size_t waiting, sent;
     size_t known;          /* events that point here, in any state */
@@ -125,7 +125,7 @@ struct once__relay_destination {
     once__relay_destination_t *line_next,
         **line_at; /* those that may have something to send; line_at NULL: not there */
     once__relay_destination_t *suspended_next, **suspended_at; /* those that are suspended */
-    once__relay_queue_list_t ready, parked;
+    once__relay_queue_list_t ready, evicted;
     /* for each group: the first event without a key that was left in the database; NULL: none */
     int64_t *keyless;
     size_t events, sent;
@@ -303,8 +303,8 @@ uint64_t once__relay_queues_wake(once__relay_t *relay);
 void once__relay_queue_trim(once__relay_t *relay,
                             once__relay_queue_t *queue); /* to its first event */
 /* Leaves its events in the database. Returns 0 if that cannot be. A queue without a key is freed. */
-int once__relay_queue_park(once__relay_t *relay, once__relay_queue_t *queue);
-void once__relay_queue_unpark(once__relay_t *relay, once__relay_queue_t *queue);
+int once__relay_queue_evict(once__relay_t *relay, once__relay_queue_t *queue);
+void once__relay_queue_readmit(once__relay_t *relay, once__relay_queue_t *queue);
 void once__relay_queues_drop(once__relay_t *relay,
                              int16_t group); /* events that wait; they can be read again */
 
@@ -317,8 +317,8 @@ once__relay_destination_for(once__relay_t *relay,
 /* if nothing needs it */
 void once__relay_destination_release(once__relay_t *relay, once__relay_destination_t *destination);
 /* Whether it has enough events in memory. */
-int once__relay_destination_parks(const once__relay_t *relay,
-                                  const once__relay_destination_t *destination);
+int once__relay_destination_evicts(const once__relay_t *relay,
+                                   const once__relay_destination_t *destination);
 /* Leaves an event without a key in the database. Returns 0 if memory is short. */
 int once__relay_destination_leave(once__relay_destination_t *destination,
                                   const once__relay_event_t *event);

@@ -5,14 +5,14 @@
  * is not paused after a failure. It then waits in line at the destination of that event (destinations.c). A queue with too many
  * events leaves the rest in the database, so that other keys go on; it reads on when it is nearly through. Of a queue that
  * fails again and again only the first event stays in memory, and of one that waits for a failing destination perhaps none: it
- * is parked.
+ * is evicted.
  *
  * Invariants, which assert_queue_state() checks whenever a queue has changed:
  *
  *   I-1  `waiting` is the length of the list from `first` to `last`, which is in the order of seq.
  *   I-2  Every waiting and every sent event is known; known events beyond these are in the lists of removals.c.
  *   I-3  A queue has a time before which it is paused if and only if it is in the list of paused queues.
- *   I-4  A parked queue is in the list of its destination, has no event in memory, and has events left in the database.
+ *   I-4  An evicted queue is in the list of its destination, has no event in memory, and has events left in the database.
  *   I-5  What is counted for a queue is counted for its group and for the relay.
  */
 #include <assert.h>
@@ -48,9 +48,9 @@ static void assert_queue_state(const once__relay_t *relay, const once__relay_que
            (queue->last->next == NULL && queue->first->seq <= queue->last->seq));
     assert(queue->known >= queue->waiting + queue->sent);                      /* I-2 */
     assert((queue->paused_ms != 0) == (queue->list == &relay->queues.paused)); /* I-3 */
-    assert(queue->parked == NULL || (queue->list == &queue->parked->parked && queue->low != 0 &&
-                                     queue->waiting + queue->sent == 0)); /* I-4 */
-    assert(relay->events >= relay->sent && relay->sent >= queue->sent);   /* I-5 */
+    assert(queue->evicted == NULL || (queue->list == &queue->evicted->evicted && queue->low != 0 &&
+                                      queue->waiting + queue->sent == 0)); /* I-4 */
+    assert(relay->events >= relay->sent && relay->sent >= queue->sent);    /* I-5 */
     assert(relay->groups[queue->group].events >= queue->known || queue->known == 0);
 }
 
@@ -99,8 +99,8 @@ void once__relay_queue_ready(once__relay_t *relay, once__relay_queue_t *queue)
         queue->first != NULL ? queue->first->destination : NULL;
 
     if (queue->list != NULL || !may_send(relay, queue) ||
-        (once__relay_destination_parks(relay, destination) &&
-         once__relay_queue_park(relay, queue))) {
+        (once__relay_destination_evicts(relay, destination) &&
+         once__relay_queue_evict(relay, queue))) {
         return;
     }
     enlist(&destination->ready, destination->ready.end, queue);
@@ -257,7 +257,7 @@ static void read_back(once__relay_t *relay, once__relay_queue_t *queue)
 static void read_on(once__relay_t *relay, once__relay_queue_t *queue)
 {
     if (queue->low != 0 && queue->waiting <= QUEUE_LOW && queue->paused_ms == 0 &&
-        queue->backoff == 0 && queue->parked == NULL &&
+        queue->backoff == 0 && queue->evicted == NULL &&
         (queue->first == NULL || !queue->first->destination->is_suspended)) {
         read_back(relay, queue);
     }
@@ -320,8 +320,8 @@ static void stand_at(once__relay_destination_t *destination, once__relay_queue_t
 {
     unlist(queue);
     queue->paused_ms = 0;
-    queue->parked = destination;
-    enlist(&destination->parked, destination->parked.end, queue);
+    queue->evicted = destination;
+    enlist(&destination->evicted, destination->evicted.end, queue);
 }
 
 /* Returns 1 if the event was left in the database. */
@@ -339,7 +339,7 @@ static int is_left(once__relay_t *relay, once__relay_queue_t *queue,
         return 1;
     }
     if (!may_leave(relay, queue) ||
-        (is_empty ? !once__relay_destination_parks(relay, destination)
+        (is_empty ? !once__relay_destination_evicts(relay, destination)
                   : queue->waiting < queue_max(relay, queue) &&
                         (destination == NULL || !destination->is_suspended))) {
         return 0;
@@ -381,7 +381,7 @@ void once__relay_queue_trim(once__relay_t *relay, once__relay_queue_t *queue)
     }
 }
 
-int once__relay_queue_park(once__relay_t *relay, once__relay_queue_t *queue)
+int once__relay_queue_evict(once__relay_t *relay, once__relay_queue_t *queue)
 {
     once__relay_destination_t *destination = queue->first->destination;
 
@@ -404,10 +404,10 @@ int once__relay_queue_park(once__relay_t *relay, once__relay_queue_t *queue)
     return 1;
 }
 
-void once__relay_queue_unpark(once__relay_t *relay, once__relay_queue_t *queue)
+void once__relay_queue_readmit(once__relay_t *relay, once__relay_queue_t *queue)
 {
     unlist(queue);
-    queue->parked = NULL;
+    queue->evicted = NULL;
     queue->backoff = 0;
     read_back(relay, queue);
     if (queue->known == 0) {
@@ -419,7 +419,7 @@ static int add(once__relay_t *relay, once__relay_event_t *event)
 {
     once__relay_queue_t *queue;
 
-    if (event->key.data == NULL && once__relay_destination_parks(relay, event->destination) &&
+    if (event->key.data == NULL && once__relay_destination_evicts(relay, event->destination) &&
         once__relay_destination_leave(event->destination, event)) {
         return 1;
     }
@@ -490,7 +490,7 @@ void once__relay_queues_drop(once__relay_t *relay, int16_t group)
         if (queue->list != NULL && queue->list->destination != NULL) {
             once__relay_destination_t *destination = queue->list->destination;
             unlist(queue);
-            queue->parked = NULL;
+            queue->evicted = NULL;
             once__relay_destination_release(relay, destination);
         }
         queue->first = queue->last = NULL;
