@@ -7,9 +7,9 @@
  * - A destination that failed waits in another line of its family until it takes an event. All of that line have a quarter of
  *   what can be in flight, and the two lines send in turns.
  * - When several keys in a row have failed and no event was taken meanwhile, the destination is suspended, as by a circuit breaker.
- *   It gets one event at a time (a probe), after pauses that grow. Queues of its events wait in line. Beyond a few they are evicted:
- *   their events stay in the database, and the group is read again from there when the destination takes events or needs more for
- *   its probes.
+ *   It gets one event at a time (a probe), after pauses that grow. Queues of its events wait in line. Beyond a few they are
+ *   evicted: their events stay in the database, and the group is read again from there when the destination takes events or needs
+ *   more for its probes.
  * - When there is no room in memory, destinations that take nothing are suspended without waiting for their failures.
  *
  * Invariants of a family:
