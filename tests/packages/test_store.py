@@ -132,11 +132,23 @@ def instants(stack, few):
         yield name, effects, stop, finish
 
 
+def check_renewed(stack):
+    """The lease grows again while the handler is at work."""
+    stop = stack.wire.stop_at(b"INSERT INTO payments")
+    finish = stack.begin()
+    stop.wait()
+    seen = [stack.record()["lease_ms"]]
+    until(lambda: seen.append(stack.record()["lease_ms"]) or seen[-1] > seen[-2], "the lease being renewed")
+    stop.go()
+    stack.check_once(finish())
+
+
 def test_application_killed_at_every_instant(killed):
     """At most one effect. Whether there was one is answered, or said to be unknown, as soon as the lease is over."""
     stack = killed
     stack.backend.variables["LEASE"] = "3"
     stack.backend.restart()
+    check_renewed(stack)
     left = []
     few = stack.via == "redis" or not stack.app.get("instants")  # every start of an application takes its time
     for number, (name, effects, stop, finish) in enumerate(instants(stack, few)):
