@@ -22,6 +22,7 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_audit_verify,
     &once__cli_trace,
     &once__cli_stats,
+    &once__cli_health,
 #if ONCE_WITH_POSTGRES
     &once__cli_outbox_list,
     &once__cli_outbox_retry,

@@ -23,6 +23,7 @@ extern const once__cli_command_t once__cli_audit_list;
 extern const once__cli_command_t once__cli_audit_verify;
 extern const once__cli_command_t once__cli_trace;
 extern const once__cli_command_t once__cli_stats;
+extern const once__cli_command_t once__cli_health;
 extern const once__cli_command_t once__cli_outbox_list;
 extern const once__cli_command_t once__cli_outbox_retry;
 extern const once__cli_command_t once__cli_outbox_drop;

@@ -16,9 +16,10 @@
 /* Commands by purpose, in the order of the help: whole names, or the first words of several. */
 static const struct {
     const char *title;
-    const char *names[8];
+    const char *names[9];
 } sections[] = {
-    {"every day", {"gate", "relay", "consume", "serve", "ui", "keys list", "keys settle", "stats"}},
+    {"every day",
+     {"gate", "relay", "consume", "serve", "ui", "keys list", "keys settle", "stats", "health"}},
     {"records", {"keys", "trace", "audit"}},
     {"messages", {"outbox", "dlq", "secret webhook"}},
     {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},

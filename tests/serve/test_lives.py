@@ -86,6 +86,27 @@ def test_bad_addresses(tmp_path):
         assert refused("memory:", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", *token)[0] == 3
 
 
+def health(address):
+    command = [ONCE, "health", "--timeout", "30s", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_once_health(tmp_path):
+    """What a container asks, where there is no other client; proxies of the environment are not used."""
+    server = Server("memory:", "--token-file", str(tmp_path / "token"), listen="127.0.0.1:0")
+    assert health(f"http://{server.address}/ready") == (0, "ok\n")
+    code, said = health(f"http://{server.address}/nothing")
+    assert code == 1 and "answered 401" in said
+    server.close()
+    code, said = health(f"http://{server.address}/ready")
+    assert code == 1 and server.address in said
+    server = Server("memory:", folder=tmp_path)
+    assert health(server.address) == (0, "ok\n")
+    server.close()
+    assert health(server.address)[0] == 1
+
+
 # -------------------------------------------------------------------------------------------------------------------- tokens
 
 
