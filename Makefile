@@ -7,7 +7,7 @@ export BUILD
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
-.PHONY: uninstall clean deb deps-deb module release
+.PHONY: uninstall clean deb deps-deb module release docs
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -71,6 +71,9 @@ module: deps-build ## the nginx module for another nginx: NGINX=PROGRAM, and SOU
 
 deb: deps-deb ## build/deb: Debian packages of the program, the library, the nginx module and the documentation
 	@scripts/deb $(BUILD)/deb
+
+docs: ## build/docs/site: a static site of the documents, with search (python3-venv)
+	@scripts/docs $(BUILD)/docs
 
 release: ## tag, tarball and checksums of a new version: VERSION=0.3.0
 	@scripts/release $(VERSION)
