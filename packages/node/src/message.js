@@ -26,7 +26,7 @@ const PROBLEMS = { // the same as the gateway's: nginx/ngx_http_once_problem.c
     'Send the same request with the same key again later.'],
 };
 
-const OUTCOMES = { 'in-flight': 'busy', 'key-reused': 'mismatch', 'outcome-unknown': 'unknown' };
+const REFUSALS = { busy: 'in-flight', mismatch: 'key-reused', unknown: 'outcome-unknown' }; // by the outcome of a claim
 
 /** There is nothing to run: `response` is what the client gets (a replay, or an error of the contract). */
 class Answered extends Error {
@@ -91,7 +91,13 @@ function problem(name, { detail = '', retryAfter = 0, cause = undefined } = {}) 
     error: { type: kind, code: name, message: detail || usual } };
   const headers = [['Content-Type', 'application/problem+json'], ['Content-Language', 'en'], ['Cache-Control', 'no-store']];
   if (retryAfter) headers.push(['Retry-After', String(Math.max(1, Math.ceil(retryAfter)))]);
-  return new Answered(new Response(status, headers, toBytes(body)), OUTCOMES[name] ?? name, cause);
+  return new Answered(new Response(status, headers, toBytes(body)), Object.keys(REFUSALS).find((outcome) => REFUSALS[outcome] === name) ?? name, cause);
+}
+
+/** Of a claim that was not granted. */
+function refusal(outcome, retryAfter) {
+  const name = REFUSALS[outcome] ?? REFUSALS.busy;
+  return problem(name, name === REFUSALS.busy ? { retryAfter: retryAfter || 1 } : {});
 }
 
 const invalid = (detail) => problem('key-invalid', { detail });
@@ -164,4 +170,4 @@ class Request {
   }
 }
 
-module.exports = { Answered, PROBLEMS, Request, Response, headerText, parseKey, problem, replay, toBytes, toJson };
+module.exports = { Answered, PROBLEMS, Request, Response, headerText, parseKey, problem, refusal, replay, toBytes, toJson };

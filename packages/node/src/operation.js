@@ -3,7 +3,7 @@
 const { AsyncLocalStorage } = require('node:async_hooks');
 const { randomUUID } = require('node:crypto');
 const { setTimeout: sleep } = require('node:timers/promises');
-const { Answered, Response, problem, replay, toBytes, toJson } = require('./message');
+const { Answered, Response, problem, refusal, replay, toBytes, toJson } = require('./message');
 const { REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
 
 const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'hold', transaction: {},
@@ -166,9 +166,7 @@ class Operation extends Bound {
       options.lease, options.ttl, options.wait, claimId);
     if (row.outcome === 'run' || row.outcome === 'mine') return row.claim;
     if (row.outcome === 'replay') throw this.replay(row, true);
-    if (row.outcome === 'mismatch') throw problem('key-reused');
-    if (row.outcome === 'unknown') throw problem('outcome-unknown');
-    throw problem('in-flight', { retryAfter: row.retry_after || 1 });
+    throw refusal(row.outcome, row.retry_after);
   }
 
   /** The handler threw: what it did is undone. The answer that the framework makes of it may still be recorded. */

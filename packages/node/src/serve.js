@@ -2,7 +2,7 @@
 'use strict';
 const http = require('node:http');
 const { setTimeout: sleep } = require('node:timers/promises');
-const { problem, replay } = require('./message');
+const { refusal, replay } = require('./message');
 const { NothingDone, unavailable } = require('./operation');
 
 const packed = ({ status, recordedHeaders, body }) => ({ status, headers: recordedHeaders, body_base64: body.toString('base64') });
@@ -39,9 +39,7 @@ class Served {
       body_base64: request.body.toString('base64'), recover: options.recover, ttl_ms: Math.round(options.ttl * 1000),
       lease_ms: Math.round(options.lease * 1000), claim_id: ticket.claimId.replaceAll('-', ''), wait_ms: options.wait ? 60000 : 0 });
     if (told.outcome === 'replay') throw unpacked(told.response, true);
-    if (told.outcome === 'mismatch') throw problem('key-reused');
-    if (told.outcome === 'unknown') throw problem('outcome-unknown');
-    if (told.outcome !== 'run') throw problem('in-flight', { retryAfter: (told.retry_after_ms ?? 1000) / 1000 });
+    if (told.outcome !== 'run') throw refusal(told.outcome, told.retry_after_ms / 1000);
     this.claim = told.claim;
     const renew = () => server.post('/v1/renew', { claims: [told.claim] }).catch(() => {}); // the next turn comes soon
     this.timer = setInterval(renew, told.lease_ms / 3).unref();
@@ -60,7 +58,7 @@ class Served {
     }
     const told = await this.server.ask('finish', { claim: this.claim, response: packed(response) });
     if (told.outcome === 'done') return response;
-    throw told.response ? unpacked(told.response, false) : problem('in-flight', { retryAfter: 1 });
+    throw told.response ? unpacked(told.response, false) : refusal('busy');
   }
 
   async abandon() {}

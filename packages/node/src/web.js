@@ -26,6 +26,7 @@ class Capture {
   /** Everything as before the handler. Gives the response that comes next. */
   begin() {
     this.reset();
+    this.caught = undefined;
     return new Promise((resolve) => this.listen(resolve));
   }
 
@@ -63,7 +64,7 @@ class Capture {
     };
     raw.end = (...args) => {
       add(...args);
-      this.caught = new Response(raw.statusCode, fieldsOf(raw), Buffer.concat(parts));
+      this.caught ??= new Response(raw.statusCode, fieldsOf(raw), Buffer.concat(parts)); // the first one counts
       resolve(this.caught);
       for (const listener of waiting.splice(0)) process.nextTick(() => listener.call(raw));
       return raw;
@@ -108,11 +109,12 @@ async function fastify(app) {
 }
 Object.assign(fastify, { [Symbol.for('skip-override')]: true }); // for all routes, not only those of the plugin
 
-/** The bytes of the body: what a parser has kept, or what nobody has read so far. */
-async function bytesOf(native, raw) {
+/** The bytes of the body: what a parser has kept, or what nobody has read so far. `isNeeded`: the claim is made of them. */
+async function bytesOf(native, raw, isNeeded) {
   if (native.rawBody) return native.rawBody;
-  if (!raw.headers['transfer-encoding'] && !Number(raw.headers['content-length'])) return Buffer.alloc(0);
+  if (!raw.headers['transfer-encoding'] && !Number(raw.headers['content-length'])) return '';
   if (raw.readableDidRead || native.raw) {
+    if (!isNeeded) return '';
     throw new Error('once needs the bytes of the body, and they are gone: app.use(express.json({ verify: once.rawBody })), ' +
       'app.register(once.fastify), or NestFactory.create(AppModule, { rawBody: true })');
   }
@@ -137,7 +139,7 @@ async function bytesOf(native, raw) {
 async function requestOf(native) {
   const raw = native.raw ?? native;
   const { 'idempotency-key': key, 'once-claim': claim } = raw.headers;
-  const body = key && !claim ? await bytesOf(native, raw) : Buffer.alloc(0); // what has no key is refused
+  const body = key || claim ? await bytesOf(native, raw, !claim) : ''; // what has neither is refused
   return Request.of(raw, native.originalUrl ?? raw.url, body, native);
 }
 

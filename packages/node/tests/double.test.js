@@ -178,6 +178,7 @@ for (const framework of Object.keys(servers)) {
 
 test('express: without a parser, JSON is read', () => using('express', new Memory(), async (post) => {
   assert.equal((await post({ status: 402 })).status, 402);
+  assert.equal((await post({ status: 404 }, { ...KEY, 'Once-Claim': 'c'.repeat(70) })).status, 404); // also behind a gate
 }, { parser: false }));
 
 test('express: a handler that waits until it is sent', () => using('express', new Memory(), async (post) => {
