@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from stacks import PLACE
+from stacks import PLACE, SOCKET
 from harness import environment
 from harness.wait import until
 from shell import Shell, free_port
+from wire import Wire
 
 
 class Page:
@@ -27,6 +28,8 @@ PAGES = {
                "shop: ready", {"/tmp/shop": f"{PLACE}/go/shop"}),
     "node": Page("shop.js", "npm install --prefix /tmp/shop --install-links ./packages/node express pg",
                  f"cp examples/node/shop.js {PLACE}/node", "shop: ready", {"/tmp/shop": f"{PLACE}/node"}),
+    "java": Page("src/main/java/shop/Shop.java", "mvn -q -f packages/java install -DskipTests", "", "Started Shop",
+                 {"mvn -q -f examples/java package\n": "", "examples/java/target": f"{PLACE}/java/tree/examples/java/target"}),
 }
 
 
@@ -39,12 +42,13 @@ def test_ten_minutes(language):
         assert f"\n{file.read()}```" in page
     package, database, start, pay, smash, repeat, gate = re.findall(r"```sh\n(.*?)```", page, re.S)[:7]
     assert its.install in package
-    ports = {"8000": free_port(), "8080": free_port()}
+    wire = Wire(SOCKET)  # the server listens on a UNIX socket only
+    ports = {"8000": free_port(), "8080": free_port(), "localhost": wire.name}
 
     def ported(text):
         for old, new in its.replace.items():
             text = text.replace(old, new)
-        return re.sub("8000|8080", lambda match: ports[match.group()], text) \
+        return re.sub("8000|8080|localhost", lambda match: ports[match.group()], text) \
             .replace("once gate ", "once gate --user postgres " if os.geteuid() == 0 else "once gate ")
 
     shell = Shell()
@@ -73,6 +77,7 @@ def test_ten_minutes(language):
         assert len(re.findall(r"o-3 +\| +7.00", said)) == 1, said
     finally:
         shell.close()
+        wire.close()
 
 
 def test_any_store(tmp_path):
