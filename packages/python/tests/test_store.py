@@ -80,6 +80,26 @@ def test_behind_a_gate(address):
                 pytest.fail("ran")
 
 
+def test_derives_at_the_same_time(address):
+    """Also when one of them is not waited for: the connection of the claim has nothing to do with it."""
+    asked, store = request(), once.Store(address)
+
+    async def run():
+        async with once.operation(store, asked, scope="t") as op:
+            given_up = asyncio.ensure_future(op.derive("c"))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            keys = await asyncio.gather(op.derive("a"), op.derive("b"))
+            assert keys == [await op.derive("a"), await op.derive("b")] and keys[0] != keys[1]
+            op.respond({"n": 1}, 201)
+        with pytest.raises(once.Answered) as caught:
+            async with once.operation(store, asked, scope="t"):
+                pytest.fail("ran twice")
+        return caught.value.response.body
+
+    assert asyncio.run(run()) == b'{"n":1}'
+
+
 def test_waits(address):
     """For the one that is at work, instead of refusing; async."""
     asked, store = request(), once.Store(address)

@@ -108,7 +108,11 @@ class StoreTransport(Transport):
         return to_row(told.get("response"))
 
     async def derive(self, claim: str, step: str) -> Row:
-        return ((await self.ask("derive", {"claim": claim, "step": step}, self.store.patience))["key"],)
+        other = StoreTransport(self.store, self.blocking)  # a handler may ask at any time, and be cancelled meanwhile
+        try:
+            return ((await other.ask("derive", {"claim": claim, "step": step}, self.store.patience))["key"],)
+        finally:
+            await other.close()
 
     async def ask(self, path: str, asked: Json, patience: float) -> Json:
         """Repeated until it is answered: every call may be."""
