@@ -248,6 +248,7 @@ async function run(database, request, options, produce) {
       observe(ticket, 'run');
       return sent;
     } catch (error) {
+      op.error ??= error;
       const repeatable = op.isRepeatable(error), goesOn = repeatable && ticket.attempt < ticket.options.attempts;
       if (repeatable) ticket.options.log(`attempt ${ticket.attempt} of ${ticket.options.attempts}: ${sqlstate(error)} ${error.message}`);
       await op.abandon(goesOn).catch((other) => ticket.options.log(`cannot release: ${other.message}`));

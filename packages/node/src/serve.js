@@ -19,6 +19,7 @@ class Served {
     this.ticket = ticket;
     this.request = ticket.request;
     this.claim = this.connection = this.error = undefined;
+    this.holds = false; // a claim of its own, which has not ended
     for (const name of ['emit', 'accept', 'lock', 'checkpoint', 'resume']) {
       this[name] = () => Promise.reject(new Error(`${name} needs a transaction: use it with pg, Knex or Prisma, not with once.serve`));
     }
@@ -31,8 +32,10 @@ class Served {
   async start() {
     const { ticket, server } = this, { options, request } = ticket;
     await ticket.check();
-    if (ticket.gatesClaim) { // the gate records
+    if (ticket.gatesClaim) { // which the gate renews, and whose response it records
       this.claim = ticket.gatesClaim;
+      const [outcome] = (await server.ask('renew', { claims: [this.claim] })).outcomes;
+      if (outcome !== 'done') throw unavailable();
       return;
     }
     const told = await server.ask('claim', { scope: ticket.scopeText, key: ticket.key, method: request.method, target: request.target,
@@ -41,6 +44,7 @@ class Served {
     if (told.outcome === 'replay') throw unpacked(told.response, true);
     if (told.outcome !== 'run') throw refusal(told.outcome, told.retry_after_ms / 1000);
     this.claim = told.claim;
+    this.holds = true;
     const renew = () => server.post('/v1/renew', { claims: [told.claim] }).catch(() => {}); // the next turn comes soon
     this.timer = setInterval(renew, told.lease_ms / 3).unref();
   }
@@ -51,17 +55,23 @@ class Served {
   }
 
   async finish(response) {
-    if (this.ticket.gatesClaim) return response;
-    if (this.error instanceof NothingDone) {
-      await this.server.ask('release', { claim: this.claim, status: response.status, early: true });
+    if (!this.holds || this.error instanceof NothingDone) {
+      await this.abandon();
       return response;
     }
+    this.holds = false;
     const told = await this.server.ask('finish', { claim: this.claim, response: packed(response) });
     if (told.outcome === 'done') return response;
     throw told.response ? unpacked(told.response, false) : refusal('busy');
   }
 
-  async abandon() {}
+  /** Without a response: nothing was done, or nobody knows what. */
+  async abandon() {
+    if (!this.holds) return;
+    this.holds = false;
+    if (this.error instanceof NothingDone) await this.server.ask('release', { claim: this.claim, early: true });
+    else await this.server.ask('doubt', { claim: this.claim, cause: `exception: ${this.error?.name}` });
+  }
 
   isRepeatable() {
     return false; // the server is asked again, not the handler
