@@ -10,10 +10,12 @@ import java.util.Map;
 /** The record is in a store of its own, behind {@code once serve}: at most one effect, and an honest "unknown". */
 final class InStore extends Operation {
     private final Serve serve;
+    private final String gatesClaim; // it records what this handler answers
 
     InStore(Serve serve, Ticket ticket) {
         super(new Nothing(), ticket);
         this.serve = serve;
+        gatesClaim = ticket.request.claim();
     }
 
     @Override
@@ -37,6 +39,16 @@ final class InStore extends Operation {
 
     @Override
     void start() throws IOException {
+        if (gatesClaim == null) {
+            claim();
+        } else if (!List.of("done").equals(ask("renew", Map.of("claims", List.of(gatesClaim))).get("outcomes"))) {
+            throw Problem.STORE_UNAVAILABLE.answer(1); // overtaken, or not of this store
+        } else {
+            claim = gatesClaim;
+        }
+    }
+
+    private void claim() throws IOException {
         Once once = ticket.once;
         Request request = ticket.request;
         String key = request.key();
@@ -85,6 +97,9 @@ final class InStore extends Operation {
 
     @Override
     Response finish(Response response) throws IOException {
+        if (gatesClaim != null) {
+            return response;
+        }
         Map<String, Object> answer = end(error, Map.of("status", response.status(), "headers", response.recordedHeaders(),
             "body_base64", Base64.getEncoder().encodeToString(response.body())));
         if (answer.get("response") != null) { // the record has one already
@@ -107,6 +122,9 @@ final class InStore extends Operation {
 
     @Override
     void abandon(Exception thrown) {
+        if (gatesClaim != null) {
+            return;
+        }
         try {
             end(error == null ? thrown : error, Map.of("status", 500)); // a framework wraps what the handler threw
         } catch (IOException | Answered lost) {
