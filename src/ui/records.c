@@ -19,8 +19,9 @@
 #define STEP       128  /* looks of one step, at first; and at most, where they go over a network */
 #define STEP_LOCAL 1000 /* at most, where a look is cheap */
 #define QUICK_MS   5    /* a step that takes no longer may be followed by a larger one */
-#define BUDGET_MS  100  /* after which no further step begins */
-#define BODY_MAX   (256 * 1024) /* of a response's body that is shown */
+#define BUDGET_MS                                                                                  \
+    50 /* after which no further step begins; on a busy machine the last one takes its time */
+#define BODY_MAX (256 * 1024) /* of a response's body that is shown */
 
 /* ------------------------------------------------------------------------------------------------------------- many */
 

@@ -1,5 +1,5 @@
 // The page of `once ui`. What records say reaches the document as text and as attributes only: nothing is ever parsed as HTML.
-const LOOKS_PATIENCE = 100; // requests that one list goes on by itself, if it finds few
+const LOOKS_PATIENCE = 200; // requests that one list goes on by itself, if it finds few
 const ROWS_WANTED = 50;
 const HISTORY = 150; // points of a plot, one every 2 s
 
