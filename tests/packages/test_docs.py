@@ -80,28 +80,38 @@ def test_ten_minutes(language):
         wire.close()
 
 
-def test_any_store(tmp_path):
-    """Of docs/python.md. Its files are the test's own, and the carrier waits to be killed."""
-    with open(os.path.join(environment.SOURCE, "docs", "python.md"), encoding="utf-8") as file:
+PARCELS = {  # the program, its directory on the page and here, what it prints, and how its carrier takes its time
+    "python": ("parcels.py", "examples/python", PLACE + "/python", "Uvicorn running on",
+               ("asyncio.sleep(2)", "asyncio.sleep(2 if parcel.to == 'Hamburg' else 600)")),
+    "node": ("parcels.js", "/tmp/shop", PLACE + "/node", "parcels: ready",
+             ("sleep(2000)", "sleep(request.body.to === 'Hamburg' ? 2000 : 600000)")),
+}
+
+
+@pytest.mark.parametrize("language", PARCELS)
+def test_any_store(language, tmp_path):
+    """Its files are the test's own, and the carrier waits to be killed."""
+    name, there, here, ready, slow = PARCELS[language]
+    with open(os.path.join(environment.SOURCE, "docs", f"{language}.md"), encoding="utf-8") as file:
         page = file.read()
-    with open(os.path.join(environment.SOURCE, "examples", "python", "parcels.py"), encoding="utf-8") as file:
+    with open(os.path.join(environment.SOURCE, "examples", language, name), encoding="utf-8") as file:
         program = file.read()
-    assert f"```python\n{program}```" in page
+    assert f"\n{program}```" in page
     port = free_port()
 
     def own(text):
-        return text.replace("8001", port).replace("/tmp/", f"{tmp_path}/").replace("examples/python", str(tmp_path))
+        return text.replace("8001", port).replace(there, "HERE").replace("/tmp/", f"{tmp_path}/").replace("HERE", here)
 
-    slow = own(program).replace("asyncio.sleep(2)", "asyncio.sleep(2 if parcel.to == 'Hamburg' else 600)")
-    (tmp_path / "parcels.py").write_text(slow, encoding="utf-8")
+    with open(os.path.join(here, name), "w", encoding="utf-8") as file:
+        file.write(own(program).replace(*slow))
     start, smash, repeat = map(own, re.findall(r"```sh\n(.*?)```", page, re.S)[7:])
     shell = Shell()
     try:
-        shell.run(PAGES["python"].instead)
+        shell.run(PAGES[language].instead)
         head, tail = start.split("sleep 4\n")
         shell.run(head)
         shell.wait('"message":"listening"')
-        shell.wait("Uvicorn running on")
+        shell.wait(ready)
         said = shell.run(tail)
         assert said.count("HTTP/1.1 201") == 2 and said.lower().count("idempotent-replayed: true") == 1, said
         head, tail = smash.split("sleep 1\n")
@@ -110,7 +120,7 @@ def test_any_store(tmp_path):
         shell.run(tail)
         head, tail = repeat.split("sleep 4\n")
         shell.run(head)
-        shell.wait("Uvicorn running on", 2)
+        shell.wait(ready, 2)
         request, look = tail.split("\n", 1)
         until(lambda: "urn:once:problem:outcome-unknown" in shell.run(request), "the lease's end")
         said = shell.run(look)
