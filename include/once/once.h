@@ -273,8 +273,9 @@ typedef struct once_ask {
     once_slice_t bytes;          /* the whole body, compared byte by byte */
     const once_policy_t *policy; /* NULL: the handle's */
     /*
-     * ONCE_CLAIM_ID_SIZE bytes that never repeat; NULL: the library makes them. Reuse an id only if its reply was lost and
-     * nothing was run under it; an id whose claim was released receives ONCE_OUTCOME_LOST.
+     * ONCE_CLAIM_ID_SIZE bytes that never repeat; NULL: the library makes them. Reuse an id only if its reply was lost, or was an
+     * error, and nothing was run under it; an id whose claim was released receives ONCE_OUTCOME_LOST. After an error the library
+     * does not release a claim of this id that may have been granted: ask again, or its lease runs out.
      */
     const uint8_t *claim_id;
     /*
@@ -300,7 +301,8 @@ typedef struct once_ask {
  * ONCE_E_FORKED.
  *
  * The callback can receive ONCE_E_UNAVAILABLE, ONCE_E_FULL, ONCE_E_NOMEM, ONCE_E_SECRET, ONCE_E_NEWER, ONCE_E_CORRUPT, ONCE_E_IO
- * and ONCE_E_CLOSED. With ONCE_OUTCOME_RUN less than half of the lease has passed since the claim was granted.
+ * and ONCE_E_CLOSED. With ONCE_OUTCOME_RUN less than half of the lease has passed since the claim was granted; with a claim_id that
+ * was used before, it was granted then: renew it before the work.
  */
 ONCE_API ONCE_MUST_CHECK int once_begin(once_t *once, const once_ask_t *ask, once_cb cb,
                                         void *data);

@@ -4,10 +4,12 @@
  * What can go wrong between the question and the answer, and what is done about it:
  *   the reply to the claim is lost      ask again with the same claim id: the store recognises it
  *   that takes longer than the caller   the callback receives the error; the job goes on until it knows whether the claim was
- *   waits                               granted, and releases it: nothing was run, and no other caller should wait for its lease
+ *   waits                               granted, and releases it: nothing was run, and no other caller should wait for its lease.
+ *                                       Not if the id is the caller's: it may have been asked for again, and be run by now
  *   the record became unknown meanwhile `mine`: nothing was run; release it and claim again with a new id
  *   run arrives late (half the lease)   release it and claim again: the holder needs time to send, and a lease that was over may
- *                                       have been judged; renewing it would bring a judged claim back to life
+ *                                       have been judged; renewing it would bring a judged claim back to life.
+ *                                       If the id is the caller's: told, for the same reason
  *   it was released by someone else     an operator settled what looked like a dead claim: claim again
  *   a secret that we do not know        another process rotated: load the secrets again and ask again
  *   the store is at its bound           read first: only a record that exists is claimed
@@ -54,6 +56,7 @@ typedef struct begin {
     phase_t phase;
     int giving_up;     /* the caller has an answer: only find out and release */
     int maybe_granted; /* a reply was lost */
+    int is_callers_id; /* of the claim: the caller may ask with it again, here or elsewhere */
     int reloaded;      /* the secrets, because of an id that we did not know */
     unsigned refusals; /* because the store has other secrets than ours */
     uint64_t sent_ms;  /* when this claim id was sent first, or renewed */
@@ -201,6 +204,7 @@ static void claim_anew(begin_t *begin)
         tell_error(begin, ONCE_E_IO);
         return;
     }
+    begin->is_callers_id = 0;
     prepare_claim(begin);
     begin->sent_ms = once__job_pause(&begin->job);
 }
@@ -222,8 +226,12 @@ static void granted(begin_t *begin)
 {
     uint64_t passed = once__loop_now(begin->job.once->loop) - begin->sent_ms;
 
-    if (!begin->giving_up && passed * 2 < begin->lease_ms) {
+    if (!begin->giving_up && (begin->is_callers_id || passed * 2 < begin->lease_ms)) {
         tell_run(begin);
+        return;
+    }
+    if (begin->is_callers_id) {
+        once__job_end(&begin->job);
         return;
     }
     /* A store that is always this slow must not keep us claiming and releasing without end. */
@@ -234,7 +242,7 @@ static void granted(begin_t *begin)
 /* The secrets cannot be loaded. A claim that may have been granted before that is released. */
 static void fail(begin_t *begin, int error)
 {
-    if (!begin->maybe_granted) {
+    if (!begin->maybe_granted || begin->is_callers_id) {
         tell_error(begin, error);
         return;
     }
@@ -271,7 +279,11 @@ static void claim_answered(begin_t *begin)
         granted(begin);
         return;
     case ONCE__MINE:
-        submit_release(begin);
+        if (begin->giving_up && begin->is_callers_id) {
+            once__job_end(job);
+        } else {
+            submit_release(begin);
+        }
         return;
     case ONCE_OUTCOME_LOST:
         if (begin->maybe_granted && !begin->giving_up) {
@@ -308,7 +320,7 @@ static void claim_failed(begin_t *begin)
         fail(begin, error);
     } else if (once__is_hopeless(error) || (!once__is_transient(error) && !begin->maybe_granted)) {
         tell_error(begin, error);
-    } else if (begin->giving_up && !begin->maybe_granted) {
+    } else if (begin->giving_up && (!begin->maybe_granted || begin->is_callers_id)) {
         once__job_end(&begin->job);
     } else {
         if (begin->giving_up) {
@@ -396,8 +408,8 @@ static void give_up(begin_t *begin, int error)
     if (begin->job.submitted) {
         return; /* its reply decides */
     }
-    if (begin->phase == SEEKING ||
-        ((begin->phase == PARKED || begin->phase == CLAIMING) && !begin->maybe_granted)) {
+    if (begin->phase == SEEKING || ((begin->phase == PARKED || begin->phase == CLAIMING) &&
+                                    (!begin->maybe_granted || begin->is_callers_id))) {
         once__job_end(&begin->job);
     } else if (begin->phase == PARKED) {
         prepare_read(begin);
@@ -534,6 +546,7 @@ static int fill(begin_t *begin, const once_ask_t *ask, const uint8_t *digest)
     }
     if (ask->claim_id != NULL) {
         memcpy(begin->claim_id, ask->claim_id, ONCE_CLAIM_ID_SIZE);
+        begin->is_callers_id = 1;
     } else if (once__random(once, begin->claim_id, ONCE_CLAIM_ID_SIZE) != 0) {
         return ONCE_E_IO;
     }

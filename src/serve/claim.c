@@ -117,20 +117,32 @@ static uint64_t lease_of(const once__serve_request_t *request)
                                                     : once_policy_lease_ms(set->hold);
 }
 
+/* The library may have claimed under another id than the caller's, which was used up. */
+static int is_callers_id(const once__serve_request_t *request, const once_claim_t *claim)
+{
+    char token[ONCE_TOKEN_SIZE];
+    uint8_t id[ONCE_ID_SIZE], claim_id[ONCE_CLAIM_ID_SIZE];
+
+    once_claim_token(claim, token);
+    return (request->input.given & ONCE__SERVE_CLAIM_ID) != 0 &&
+           once__serve_claim_read(token, id, claim_id) == 0 &&
+           memcmp(claim_id, request->input.claim_id, sizeof(claim_id)) == 0;
+}
+
 /*
- * Nobody has heard of this claim, so nothing was run under it. With an id of the caller's own the caller may still ask for it again
- * with the same id, which must not have been released.
+ * The answer will not arrive, so nothing is run under this claim. If the id is the caller's, it may ask again with the same one, or
+ * have done so: then the claim must not be released.
  */
-static void give_back(once__serve_request_t *request, once_claim_t *claim)
+static void give_back(once__serve_request_t *request, once_claim_t *claim, int code)
 {
     static const char note[] = "the caller is gone";
 
-    if ((request->input.given & ONCE__SERVE_CLAIM_ID) ||
+    if (is_callers_id(request, claim) ||
         once_claim_release_early(claim, 0, once__slice(note, sizeof(note) - 1), NULL, NULL) !=
             ONCE_OK) {
         once_claim_drop(claim);
     }
-    once__serve_fail(request, ONCE_E_CLOSED, "the connection was closed");
+    once__serve_fail(request, code, NULL);
 }
 
 /* The claim is the caller's from here on, or, renewed by the server, the connection's. */
@@ -141,7 +153,7 @@ static void answer_run(once__serve_request_t *request, once_claim_t *claim)
 
     once_claim_token(claim, token);
     if (request->status != 0 || once__serve_line_is_gone(request->line)) {
-        give_back(request, claim);
+        give_back(request, claim, ONCE_E_CLOSED);
         return;
     }
     if (request->input.by_connection) {
@@ -150,7 +162,7 @@ static void answer_run(once__serve_request_t *request, once_claim_t *claim)
             once_claim_drop(once__serve_kept_take(kept));
         }
         if (once__serve_keep(request->line, claim) != 0) {
-            give_back(request, claim);
+            give_back(request, claim, ONCE_E_NOMEM);
             return;
         }
     } else {
@@ -159,6 +171,18 @@ static void answer_run(once__serve_request_t *request, once_claim_t *claim)
     once__serve_answer(request,
                        json_pack("{s:s, s:s, s:I, s:I}", "outcome", "run", "claim", token, "epoch",
                                  (json_int_t)epoch, "lease_ms", (json_int_t)lease_of(request)));
+}
+
+/* What was judged while its lease was over is not run: it may have been settled meanwhile, or be about to. */
+static void answer_renewed(once__serve_request_t *request, once_claim_t *claim,
+                           const once_record_t *record)
+{
+    if (record != NULL && once_record_state(record) == ONCE_STATE_PENDING) {
+        answer_run(request, claim);
+    } else {
+        once_claim_drop(claim);
+        once__serve_answer(request, json_pack("{s:s}", "outcome", "unknown"));
+    }
 }
 
 static void renewed(once_t *once, once_answer_t *answer, void *data)
@@ -171,7 +195,7 @@ static void renewed(once_t *once, once_answer_t *answer, void *data)
     request->claim = NULL;
     once__serve_report_store(request->serve, error);
     if (error == ONCE_OK && once_answer_outcome(answer) == ONCE_OUTCOME_DONE) {
-        answer_run(request, claim);
+        answer_renewed(request, claim, once_answer_record(answer));
     } else {
         once_claim_drop(claim);
         if (error != ONCE_OK || request->tries++ >= TRIES_MAX) {
@@ -183,16 +207,23 @@ static void renewed(once_t *once, once_answer_t *answer, void *data)
     once__serve_request_unref(request);
 }
 
-/*
- * Asked again with the id of an earlier ask, the lease has run since then: what the answer promises must be true.
- */
+/* What is left of the lease, by the record and by the time that the answer took. */
+static uint64_t left_of(const once__serve_request_t *request, const once_record_t *record)
+{
+    uint64_t passed = once__loop_now(request->serve->loop) - request->asked_ms;
+    uint64_t left = record != NULL ? once_record_lease_ms(record) : 0;
+
+    return left > passed ? left - passed : 0;
+}
+
+/* Asked again with the id of an earlier ask, the lease has run since then: what the answer promises must be true. */
 static void granted(once__serve_request_t *request, once_answer_t *answer)
 {
     const once_record_t *record = once_answer_record(answer);
     once_claim_t *claim = once_answer_take_claim(answer);
 
-    if ((request->input.given & ONCE__SERVE_CLAIM_ID) && record != NULL &&
-        once_record_lease_ms(record) < lease_of(request) / 2) {
+    if ((request->input.given & ONCE__SERVE_CLAIM_ID) &&
+        left_of(request, record) < lease_of(request) / 2) {
         request->claim = claim;
         once__serve_request_ref(request);
         if (once_claim_renew(claim, renewed, request) == ONCE_OK) {
@@ -200,6 +231,8 @@ static void granted(once__serve_request_t *request, once_answer_t *answer)
         }
         request->claim = NULL;
         once__serve_request_unref(request);
+        give_back(request, claim, ONCE_E_NOMEM);
+        return;
     }
     answer_run(request, claim);
 }
@@ -318,6 +351,7 @@ static void ask(once__serve_request_t *request)
             return;
         }
     }
+    request->asked_ms = once__loop_now(request->serve->loop);
     once__serve_request_ref(request);
     code = once_begin(request->serve->once, &ask, asked, request);
     once_policy_free(own);

@@ -82,7 +82,7 @@ static void submit(once__serve_request_t *request, once__serve_kept_t *kept, onc
     once_claim_t *adopted = NULL;
     int code = ONCE_OK;
 
-    (void)once__serve_claim_read(request->input.claim, request->id);
+    memcpy(request->id, request->input.id, ONCE_ID_SIZE);
     if (kept == NULL) {
         code = once_claim_adopt(request->serve->once, request->input.claim, ONCE_LEASE_GRANTED,
                                 &adopted);
@@ -182,7 +182,7 @@ void once__serve_finish(once__serve_request_t *request)
         submit_judged(request, NULL, strict);
         return;
     }
-    (void)once__serve_claim_read(request->input.claim, request->id);
+    memcpy(request->id, request->input.id, ONCE_ID_SIZE);
     once__serve_request_ref(request);
     code = once_record_get(request->serve->once, request->id, judge_by_record, request);
     if (code != ONCE_OK) {

@@ -133,8 +133,10 @@ struct once__serve_request {
     int is_problem;
     unsigned retry_after_s;
 
-    once_claim_t *claim; /* that is being worked on; owned */
+    /* claim.c */
+    once_claim_t *claim; /* that is being renewed; owned */
     unsigned tries;
+    uint64_t asked_ms;
 
     /* claim.c: waiting */
     once__hash_node_t waiting_node;

@@ -11,10 +11,7 @@ static int find_id(once__serve_request_t *request)
 {
     const once__serve_input_t *input = &request->input;
 
-    if (input->given & ONCE__SERVE_CLAIM) {
-        return once__serve_claim_read(input->claim, request->id) == 0 ? ONCE_OK : ONCE_E_INVALID;
-    }
-    if (input->given & ONCE__SERVE_ID) {
+    if (input->given & (ONCE__SERVE_CLAIM | ONCE__SERVE_ID)) {
         memcpy(request->id, input->id, ONCE_ID_SIZE);
         return ONCE_OK;
     }

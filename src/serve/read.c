@@ -224,7 +224,8 @@ static int read_hex(const member_t *member, const json_t *value, uint8_t *out,
     return 0;
 }
 
-int once__serve_claim_read(const char *claim, uint8_t id[ONCE_ID_SIZE])
+int once__serve_claim_read(const char *claim, uint8_t id[ONCE_ID_SIZE],
+                           uint8_t claim_id[ONCE_CLAIM_ID_SIZE])
 {
     uint8_t raw[CLAIM_RAW];
 
@@ -232,29 +233,31 @@ int once__serve_claim_read(const char *claim, uint8_t id[ONCE_ID_SIZE])
         return -1;
     }
     memcpy(id, raw, ONCE_ID_SIZE);
+    memcpy(claim_id, raw + CLAIM_RAW - ONCE_CLAIM_ID_SIZE, ONCE_CLAIM_ID_SIZE);
     return 0;
 }
 
-static int is_claim(const json_t *value)
+static int is_claim(const json_t *value, uint8_t id[ONCE_ID_SIZE])
 {
     const char *text = json_string_value(value);
-    uint8_t id[ONCE_ID_SIZE];
+    uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
 
     return text != NULL && strlen(text) == json_string_length(value) &&
-           once__serve_claim_read(text, id) == 0;
+           once__serve_claim_read(text, id, claim_id) == 0;
 }
 
 static int read_claims(const member_t *member, const json_t *value, const json_t **out,
                        once__serve_wrong_t *wrong)
 {
     size_t count = json_array_size(value);
+    uint8_t id[ONCE_ID_SIZE];
 
     if (!json_is_array(value) || count > member->max) {
         return refuse(wrong, ONCE_E_INVALID, "\"%s\" must be an array of at most %llu claims",
                       member->name, (unsigned long long)member->max);
     }
     for (size_t i = 0; i < count; i++) {
-        if (!is_claim(json_array_get(value, i))) {
+        if (!is_claim(json_array_get(value, i), id)) {
             return refuse(wrong, ONCE_E_INVALID, "\"%s\"[%zu] is not a claim", member->name, i);
         }
     }
@@ -379,7 +382,7 @@ static int read_member(once__serve_input_t *input, const member_t *member, const
     case BASE64:
         return read_base64(member->name, value, out, &input->decoded, wrong);
     case CLAIM:
-        if (!is_claim(value)) {
+        if (!is_claim(value, input->id)) {
             return refuse(wrong, ONCE_E_INVALID, "\"%s\" is not a claim", member->name);
         }
         *(const char **)out = json_string_value(value);

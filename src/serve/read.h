@@ -54,7 +54,7 @@ typedef struct once__serve_input {
     uint64_t verdict; /* once_verdict_t */
     uint64_t by_connection, early;
     uint8_t claim_id[ONCE_CLAIM_ID_SIZE];
-    uint8_t id[ONCE_ID_SIZE];
+    uint8_t id[ONCE_ID_SIZE]; /* given, or of the record that `claim` is of */
     once_response_t response;
     once_header_t *headers;
     uint8_t *decoded, *response_decoded; /* bodies that came as base64 */
@@ -73,7 +73,8 @@ int once__serve_read(once__serve_input_t *input, const char *text, size_t len, u
                      unsigned needed, once__serve_wrong_t *wrong);
 void once__serve_input_free(once__serve_input_t *input);
 
-/* The id of the record that a claim is of. Returns 0, or -1 if the text is not a claim. */
-int once__serve_claim_read(const char *claim, uint8_t id[ONCE_ID_SIZE]);
+/* The id of the record that a claim is of, and its own. Returns 0, or -1 if the text is not a claim. */
+int once__serve_claim_read(const char *claim, uint8_t id[ONCE_ID_SIZE],
+                           uint8_t claim_id[ONCE_CLAIM_ID_SIZE]);
 
 #endif

@@ -278,6 +278,44 @@ static void an_adopted_claim_finishes_what_another_began(void **state)
     world_free(&world);
 }
 
+static world_fault_t away_after_the_first(world_t *world, const once__op_t *op)
+{
+    int *calls = world->plan_data;
+
+    return (*calls)++ == 0 ? WORLD_LOSE_REPLY : WORLD_AWAY;
+}
+
+/* It may have been asked for again at another handle, and be at work: what gave up must not release it. */
+static void a_claim_of_the_callers_id_is_not_released(void **state)
+{
+    static const uint8_t id[ONCE_CLAIM_ID_SIZE] = "my own claim id";
+    world_t world;
+    seen_t seen, again;
+    once_t *once, *other;
+    int calls = 0;
+
+    world_init(&world);
+    once = world_open(&world, "store_timeout=2s");
+    other = world_open(&world, NULL);
+    world_run(&world, once);
+    world_run(&world, other);
+    world.plan = away_after_the_first;
+    world.plan_data = &calls;
+    assert_int_equal(world_ask(once, "k", "lease=60s recover=hold", id, &seen), ONCE_OK);
+    world_pass(&world, once, 3000);
+    assert_int_equal(seen.error, ONCE_E_UNAVAILABLE);
+    world.plan = NULL;
+    assert_int_equal(world_ask(other, "k", "lease=60s recover=hold", id, &again), ONCE_OK);
+    world_run(&world, other);
+    assert_int_equal(again.outcome, ONCE_OUTCOME_RUN);
+    world_pass(&world, once, 10000);
+    assert_int_equal(world_record(&world, other, "k")->head.state, ONCE_STATE_PENDING);
+    once_claim_drop(again.claim);
+    assert_int_equal(once_close(once, 0), ONCE_OK);
+    assert_int_equal(once_close(other, 0), ONCE_OK);
+    world_free(&world);
+}
+
 /* Its text does not say for how long it was granted: the record does. */
 static void an_adopted_claim_is_renewed_by_its_own_lease(void **state)
 {
@@ -379,6 +417,7 @@ int main(void)
         cmocka_unit_test(bad_ends_leave_the_claim_with_the_caller),
         cmocka_unit_test(an_adopted_claim_finishes_what_another_began),
         cmocka_unit_test(an_adopted_claim_is_renewed_by_its_own_lease),
+        cmocka_unit_test(a_claim_of_the_callers_id_is_not_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

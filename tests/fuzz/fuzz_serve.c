@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_input(const once__serve_input_t *input, unsigned needed)
 {
-    uint8_t id[ONCE_ID_SIZE];
+    uint8_t id[ONCE_ID_SIZE], claim_id[ONCE_CLAIM_ID_SIZE];
 
     assert((input->given & needed) == needed);
     if (input->given & ONCE__SERVE_KEY) {
@@ -23,7 +23,7 @@ static void check_input(const once__serve_input_t *input, unsigned needed)
     assert(input->response.header_count <= ONCE_HEADER_COUNT_MAX);
     assert(json_array_size(input->claims) <= ONCE__SERVE_CLAIMS_MAX);
     if (input->claim != NULL) {
-        assert(once__serve_claim_read(input->claim, id) == 0);
+        assert(once__serve_claim_read(input->claim, id, claim_id) == 0);
     }
 }
 
