@@ -4,6 +4,7 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.SQLTransientConnectionException;
 import java.util.Set;
 
 /** Plain JDBC. */
@@ -94,6 +95,11 @@ public class JdbcTransaction implements Transaction {
 
     /** The connection was lost, or there is none. */
     static boolean isLost(Throwable error) {
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof SQLTransientConnectionException) { // of a pool that has none left
+                return true;
+            }
+        }
         String state = sqlState(error);
         return state.startsWith("08") || state.startsWith("57P");
     }

@@ -11,6 +11,7 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.sql.SQLException;
+import java.sql.SQLTransientConnectionException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -219,6 +220,14 @@ class MemoryTest {
         } finally {
             scope.close();
         }
+    }
+
+    @Test
+    void isUnavailableWithoutAConnection() throws Exception {
+        Once pooled = Once.transactional(asked -> new JdbcTransaction(() -> {
+            throw new SQLTransientConnectionException("the pool is empty");
+        })).scope("test");
+        assertEquals(503, pooled.run(request("a", "Idempotency-Key", "k"), this::pay).status());
     }
 
     @Test

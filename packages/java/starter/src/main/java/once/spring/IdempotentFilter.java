@@ -23,6 +23,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import once.Header;
 import once.Once;
 import once.Operation;
@@ -45,6 +46,7 @@ import org.springframework.web.util.ServletRequestPathUtils;
  * response is recorded as it is sent, whoever made it: a converter, a view, an exception handler. Everything else passes through.
  */
 final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
+    private static final Set<String> SAFE = Set.of("GET", "HEAD", "OPTIONS", "TRACE"); // take no effect
     static final String HANDLER = IdempotentFilter.class.getName() + ".handler";
     private final ObjectProvider<Once> once;
     private final ObjectProvider<RequestMappingInfoHandlerMapping> mappings;
@@ -97,6 +99,9 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
     }
 
     private HandlerMethod handlerOf(HttpServletRequest request) {
+        if (SAFE.contains(request.getMethod())) {
+            return null;
+        }
         try {
             ServletRequestPathUtils.parseAndCache(request);
             for (RequestMappingInfoHandlerMapping mapping : mappings.orderedStream().toList()) {

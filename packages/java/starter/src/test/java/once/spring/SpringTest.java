@@ -26,6 +26,7 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 import org.springframework.http.ResponseEntity;
 import org.springframework.web.bind.annotation.ExceptionHandler;
+import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RequestParam;
@@ -80,6 +81,11 @@ class SpringTest {
             return Map.of("run", RUNS.incrementAndGet(), "key", op.request().key());
         }
 
+        @GetMapping("/read")
+        String read() {
+            return "needs no key";
+        }
+
         @PostMapping("/form")
         String form(@RequestParam String order) {
             return order + " " + RUNS.incrementAndGet();
@@ -128,9 +134,12 @@ class SpringTest {
         context.close();
     }
 
+    private static String address(String path) {
+        return "http://127.0.0.1:" + context.getEnvironment().getProperty("local.server.port") + path;
+    }
+
     private static HttpResponse<String> post(String path, String key, String body, String type) throws Exception {
-        String port = context.getEnvironment().getProperty("local.server.port");
-        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + path))
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(address(path)))
             .header("Content-Type", type).header("X-Caller", "anna").POST(HttpRequest.BodyPublishers.ofString(body));
         request = key == null ? request : request.header("Idempotency-Key", key);
         return CLIENT.send(request.build(), HttpResponse.BodyHandlers.ofString());
@@ -194,6 +203,8 @@ class SpringTest {
 
     @Test
     void passesEverythingElse() throws Exception {
+        HttpRequest read = HttpRequest.newBuilder(URI.create(address("/read"))).build();
+        assertEquals("needs no key", CLIENT.send(read, HttpResponse.BodyHandlers.ofString()).body());
         assertEquals(404, post("/nowhere", null, "", "text/plain").statusCode());
         assertEquals(415, post("/json", "type", "", "text/plain").statusCode());
     }
