@@ -117,6 +117,10 @@ def test_other_content(client, kind):
     assert client.post("/v1/claim", {"key": "k"}, Content_Type=kind).status == 400
 
 
+def test_long_headers(client):
+    assert client.post("/v1/claim", {"key": claim_id(), "body": 100000 * "x"}, X_Trace=12000 * "t").status == 200
+
+
 def test_content_with_a_charset(client):
     assert client.post("/v1/claim", {"key": claim_id()}, Content_Type="Application/JSON; charset=utf-8").status == 200
 
