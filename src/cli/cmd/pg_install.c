@@ -11,12 +11,14 @@
 #include <once/once.h>
 
 #include "cli/commands.h"
+#include "cli/config.h"
 #include "cli/pg.h"
 #include "cli/text.h"
 
 #define SERVER_OLDEST 140000 /* ranges of row addresses, which the reaper walks along */
 
 typedef struct settings {
+    const char *config;
     const char *sql;
     int cron;
     int print;
@@ -384,6 +386,7 @@ static int run_upgrade(const once__cli_call_t *call)
 
 /* clang-format off */
 static const once__cli_option_t install_options[] = {
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove expired records, where it is installed", offsetof(settings_t, cron)},
     {"no-secrets", 0, ONCE__CLI_FLAG, NULL, "create no secrets: programs read them from a file (secrets=file:PATH)",
      offsetof(settings_t, no_secrets)},
@@ -392,6 +395,7 @@ static const once__cli_option_t install_options[] = {
     {0},
 };
 static const once__cli_option_t upgrade_options[] = {
+    ONCE__CLI_CONFIG_OPTION(offsetof(settings_t, config)),
     {"cron", 0, ONCE__CLI_FLAG, NULL, "let pg_cron remove expired records, where it is installed", offsetof(settings_t, cron)},
     {"sql", 0, ONCE__CLI_TEXT, "DIRECTORY", "apply the files in DIRECTORY instead of the built-in ones", offsetof(settings_t, sql)},
     {0},
