@@ -7,7 +7,7 @@ export BUILD
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
-.PHONY: uninstall clean deb deps-deb module release docs
+.PHONY: uninstall clean deb deps-deb image deps-image module release docs
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -19,8 +19,9 @@ deps-run:   FOR = run
 deps-bank:  FOR = run bank
 deps-shop:  FOR = run shop $(filter kafka,$(BROKER))
 deps-deb:   FOR = deb
+deps-image: FOR = deb image
 deps:       FOR = test
-deps deps-build deps-run deps-bank deps-shop deps-deb:
+deps deps-build deps-run deps-bank deps-shop deps-deb deps-image:
 ifndef NO_DEPS
 	@scripts/deps build $(FOR)
 endif
@@ -77,6 +78,9 @@ docs: ## build/docs/site: a static site of the documents, with search (python3-v
 
 release: ## tag, tarball and checksums of a new version: VERSION=0.3.0
 	@scripts/release $(VERSION)
+
+image: deps-image deb ## build/image: an OCI image of the program, nginx and the module, and nothing else
+	@scripts/image $(BUILD)/image $(BUILD)/deb
 
 clean: ## remove the build directory
 	@rm -rf $(BUILD)
