@@ -151,15 +151,17 @@ static int raise_limit(size_t connections, char *error, size_t size)
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
         return 0;
     }
-    if (limit.rlim_max < wanted) {
+    if (limit.rlim_max >= wanted) {
+        limit.rlim_cur = wanted;
+    }
+    if (limit.rlim_cur < wanted || setrlimit(RLIMIT_NOFILE, &limit) != 0) {
         (void)snprintf(error, size,
                        "--connections %zu needs %zu open files, and this process may have %llu: "
                        "raise the limit (ulimit -n) or serve fewer",
                        connections, connections + SPARE_FILES, (unsigned long long)limit.rlim_max);
         return -1;
     }
-    limit.rlim_cur = wanted;
-    return setrlimit(RLIMIT_NOFILE, &limit);
+    return 0;
 }
 
 static int watch(once__serve_t *serve, once__source_t *source, int fd,

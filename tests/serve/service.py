@@ -10,6 +10,7 @@ import subprocess
 
 import jsonschema
 import yaml
+from waiting import until
 
 ONCE = os.path.join(os.environ["ONCE_BUILD"], "once")
 PATIENCE = 60
@@ -124,6 +125,22 @@ class Client:
         answer = self.claim(key, **members)
         assert answer["outcome"] == "run", answer
         return answer["claim"]
+
+    def lease(self, key):
+        """What is left of it."""
+        return self.ask("get", key=key)["record"]["lease_ms"]
+
+    def is_renewed(self, key):
+        """Waits until the lease is longer than it was, although this client did nothing about it."""
+        least = self.lease(key)
+
+        def grew():
+            nonlocal least
+            left = self.lease(key)
+            least = min(least, left)
+            return left > least
+
+        return until(grew, "a renewal", PATIENCE)
 
     def close(self):
         self.connection.close()

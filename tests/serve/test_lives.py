@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 from service import ONCE, PATIENCE, Client, Server, claim_id, dial
@@ -107,6 +106,25 @@ def test_once_health(tmp_path):
     assert health(server.address)[0] == 1
 
 
+def test_a_configuration_file(tmp_path):
+    path = tmp_path / "serve.conf"
+    path.write_text(f"# of the test\nstore memory:\nlisten unix:{tmp_path}/once.sock\nsocket-mode 0660\nscope-required\n")
+    with subprocess.Popen([ONCE, "serve", "--config", path], stdout=subprocess.PIPE, text=True) as server:
+        assert "listening" in server.stdout.readline()
+        assert Client(f"unix:{tmp_path}/once.sock").post("/v1/claim", {"key": "k"}).status == 400
+        assert stat.S_IMODE((tmp_path / "once.sock").stat().st_mode) == 0o660
+        server.terminate()
+    assert server.returncode == 0
+
+
+def test_more_connections_than_files(tmp_path):
+    code, said = refused("memory:", "--listen", f"unix:{tmp_path}/once.sock", "--connections", "100001")
+    assert code == 2 and "--connections" in said
+    done = subprocess.run(["prlimit", "--nofile=200:200", ONCE, "serve", "memory:", "--listen", f"unix:{tmp_path}/once.sock"],
+                          capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 2 and "ulimit -n" in done.stderr
+
+
 # -------------------------------------------------------------------------------------------------------------------- tokens
 
 
@@ -118,7 +136,7 @@ def test_a_token(tmp_path):
         token = path.read_text().strip()
         assert len(token) >= 43
         assert server.client(token).claim("k")["outcome"] == "run"
-        for wrong in (None, "", token[:-1], token + "x", "x" + token[1:], token.swapcase(), f"{token} {token}"):
+        for wrong in (None, "", token[:-1], token + "~", "~" + token[1:], token.swapcase(), f"{token} {token}"):
             client = server.client()
             header = {} if wrong is None else {"Authorization": f"Bearer {wrong}"}
             for path_, body in (("/v1/claim", '{"key": "k"}'), ("/v1/nothing", "{}")):
@@ -180,7 +198,7 @@ import sys
 sys.path[:0] = sys.argv[3:]
 from service import Client
 client = Client(sys.argv[1])
-print(client.run(sys.argv[2], renew="connection", lease_ms=300), flush=True)
+print(client.run(sys.argv[2], renew="connection", lease_ms=2000), flush=True)
 sys.stdin.read()
 """
 
@@ -192,7 +210,7 @@ def test_a_caller_is_killed(tmp_path):
     with subprocess.Popen([sys.executable, "-c", CALLER, server.address, "k", *sys.path[:3]], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as caller:
         claim = caller.stdout.readline().strip()
-        time.sleep(0.5)
+        assert client.is_renewed("k")
         assert client.claim("k")["outcome"] == "busy"
         caller.kill()
     assert client.claim("k", wait_ms=60000)["outcome"] == "unknown"
