@@ -128,6 +128,30 @@ def test_exception_frees_the_key(make):
     assert count(asked.key) == 0
 
 
+@pytest.mark.parametrize("make", [psycopg3, second, core], ids=lambda make: make.__name__)
+def test_success_after_a_failed_statement(make):
+    """The handler swallowed an error of the database: its statements are gone, so a 201 is not recorded; a refusal is."""
+    asked, refused = request(), request()
+    with make() as db:
+        with pytest.raises(RuntimeError, match="a statement had failed"):
+            with once.operation(db, asked, scope="t") as op:
+                run_sql(db, asked.key)
+                with contextlib.suppress(Exception):
+                    (db.exec_driver_sql if make is core else db.cursor().execute)("SELECT 1 / 0")
+                op.respond({"id": 7}, 201)
+        with once.operation(db, asked, scope="t") as op:  # the key is free
+            run_sql(db, asked.key)
+            op.respond({"id": 7}, 201)
+        with once.operation(db, refused, scope="t") as op:
+            with contextlib.suppress(Exception):
+                (db.exec_driver_sql if make is core else db.cursor().execute)("SELECT 1 / 0")
+            op.respond({"error": "no"}, 409)
+        with pytest.raises(once.Answered) as caught:
+            with once.operation(db, refused, scope="t"):
+                pytest.fail("ran twice")
+    assert caught.value.response.status == 409 and count(asked.key) == 1
+
+
 @pytest.mark.parametrize("make", [psycopg3_async, asyncpg_, async_session], ids=lambda make: make.__name__)
 def test_async_block(make):
     asked = request()

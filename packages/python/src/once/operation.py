@@ -200,6 +200,8 @@ class AsyncOperation(AsyncBound):
         except Exception as error:
             if sqlstate(error) != FAILED_TRANSACTION:
                 raise
+            if response.status < 400:  # a success without its effects must not be recorded
+                raise RuntimeError(f"the response is {response.status}, but a statement had failed: raise its error") from error
             await self.transport.rollback()
             return False
         await self.transport.commit()
