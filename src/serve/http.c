@@ -189,6 +189,7 @@ static void begin(once__serve_request_t *request)
 
     request->is_begun = 1;
     request->line->receiving_since = 0;
+    request->line->is_working = 1;
     request->began_us = now_us();
     once__service_metric_count(serve->counters.requests, 1);
     if (serve->settings->needs_scope && (needed & ONCE__SERVE_KEY)) {
@@ -418,6 +419,7 @@ static void completed(void *data, struct MHD_Connection *connection, void **stat
     (void)why;
     if (line != NULL) {
         line->receiving_since = 0;
+        line->is_working = 0;
     }
     if (request == NULL) {
         return;
@@ -527,13 +529,29 @@ int once__serve_http_timeout(once__serve_t *serve)
     return ms < 60000 ? (int)ms : 60000;
 }
 
+/*
+ * libmicrohttpd does not always notice that the rest of a request cannot come any more: it waits until nothing has happened for so
+ * long.
+ */
+static void end_line(once__serve_line_t *line)
+{
+    (void)shutdown(line->fd, SHUT_RDWR);
+    line->timeout_s = 1;
+    (void)MHD_set_connection_option(line->connection, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+}
+
 void once__serve_http_tick(once__serve_t *serve)
 {
     uint64_t now = once__loop_now(serve->loop);
 
     for (once__serve_line_t *line = serve->lines; line != NULL; line = line->next) {
-        if (line->receiving_since != 0 && now > line->receiving_since + RECEIVING_MS) {
-            (void)shutdown(line->fd, SHUT_RDWR); /* libmicrohttpd notices, and closes it */
+        int is_late = line->receiving_since != 0 && now > line->receiving_since + RECEIVING_MS;
+        int is_gone = once__serve_line_is_gone(line);
+        if (is_gone) {
+            once__serve_drop_kept(line);
+        }
+        if ((is_gone || is_late) && !line->is_working) { /* otherwise its answer ends it */
+            end_line(line);
         }
     }
 }

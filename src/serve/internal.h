@@ -103,6 +103,7 @@ struct once__serve_line {
     int fd;
     int is_known;             /* it has sent a request that may be answered */
     unsigned timeout_s;       /* as libmicrohttpd was told */
+    int is_working;           /* a request has arrived, and is not answered yet */
     uint64_t receiving_since; /* 0: no request is on its way */
     once__serve_kept_t *kept;
     size_t kept_count;
@@ -161,7 +162,7 @@ int once__serve_http_start(once__serve_t *serve);
 void once__serve_http_turn(once__serve_t *serve);
 int once__serve_http_timeout(once__serve_t *serve);
 
-/* Ends requests that take too long to arrive. Called every second. */
+/* Ends connections that were closed, or whose request takes too long to arrive. Called every second. */
 void once__serve_http_tick(once__serve_t *serve);
 
 /* Accepts no more connections; every answer ends its connection. */

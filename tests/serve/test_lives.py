@@ -12,6 +12,7 @@ import pytest
 from service import ONCE, PATIENCE, Client, Server, claim_id, dial
 from waiting import until
 
+HALF = b"POST /v1/get HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
 RESPONSE = {"status": 201, "headers": [], "body": "made"}
 
 
@@ -218,6 +219,19 @@ def test_a_caller_is_killed(tmp_path):
     server.close()
 
 
+def test_a_caller_is_killed_while_it_sends(tmp_path):
+    """Its connection ends although its request never does, and its claims with it."""
+    server = Server("memory:", folder=tmp_path)
+    client, caller = server.client(), server.client()
+    caller.run("k", renew="connection")
+    caller.connection.sock.sendall(HALF)
+    assert server.metric("once_serve_kept_claims", client) == 1
+    caller.close()
+    until(lambda: server.metric("once_serve_kept_claims", client) == 0, "the end of its claim", PATIENCE)
+    until(lambda: server.metric("once_serve_connections", client) == 1, "the end of its connection", PATIENCE)
+    server.close()
+
+
 def test_a_caller_goes_while_it_waits(tmp_path):
     """It is not granted a claim that nobody would run."""
     server = Server("memory:", folder=tmp_path)
@@ -279,7 +293,7 @@ def test_it_stops(tmp_path):
 def test_a_half_request_does_not_keep_it(tmp_path):
     server = Server("memory:", "--drain", "300ms", folder=tmp_path)
     with dial(server.address) as line:
-        line.sendall(b"POST /v1/claim HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{")
+        line.sendall(HALF)
         until(lambda: server.metric("once_serve_connections") >= 2, "the connection", PATIENCE)
         code, said = server.stop()
     assert code == 1 and "not finished" in said
