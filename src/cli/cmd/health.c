@@ -17,7 +17,7 @@ typedef struct settings {
     once__cli_number_t timeout;
 } settings_t;
 
-static size_t drop(char *bytes, size_t size, size_t count, void *data)
+static size_t drop(const char *bytes, size_t size, size_t count, void *data)
 {
     (void)bytes;
     (void)data;
