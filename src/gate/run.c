@@ -33,6 +33,7 @@
 #define NAME       "once-gate-"
 #define CONFIG     "nginx.conf"
 #define NEXT       "nginx.conf.next" /* of a reload */
+#define RELOAD_S   60                /* how long it may take to prepare one */
 #define OPEN_MODE  (O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
 #define DEPTH      8 /* nginx makes temporary files three levels down at most */
 
@@ -423,7 +424,7 @@ static int try_config(const folder_t *folder)
  *   I-3  what nginx writes has a way to standard output (log.c asserts that what is on it fits)
  *   I-4  looking whether nginx answers ends: after LOOKS_MAX looks at the latest
  *   I-5  an interrupt is remembered only while stopping: the second one does not wait
- *   I-6  a reload is remembered only while another one is prepared: it is prepared after that
+ *   I-6  a reload is remembered only while another one is prepared, or nginx does not hear signals yet: it is prepared after that
  */
 typedef struct gate_run {
     folder_t folder;
@@ -447,7 +448,7 @@ static void assert_run_state(const gate_run_t *run)
     assert(run->log != NULL);                                     /* I-3 */
     assert(run->looks >= 0 && run->looks <= LOOKS_MAX);           /* I-4 */
     assert(!run->interrupted || run->stopping);                   /* I-5 */
-    assert(!run->reload_again || run->reload > 0);                /* I-6 */
+    assert(!run->reload_again || run->reload > 0 || !run->ready); /* I-6 */
 }
 
 static void pass_on(gate_run_t *run, int signal_number)
@@ -479,6 +480,7 @@ static int meaning(gate_run_t *run, int signal_number)
 static void prepare_reload(gate_run_t *run)
 {
     folder_t next = run->folder;
+    pid_t parent = getpid();
 
     if (run->reload > 0) {
         run->reload_again = 1;
@@ -489,6 +491,12 @@ static void prepare_reload(gate_run_t *run)
     run->reload = fork();
     if (run->reload == 0) {
         int code;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(1);
+        }
+        alarm(
+            RELOAD_S); /* what it waits for may never come, and no other reload would be prepared */
         snprintf(next.config, sizeof(next.config), "%s/" NEXT, next.path);
         code = once__gate_write_again(next.plan, next.config);
         fflush(stderr);
@@ -515,7 +523,20 @@ static void end_reload(gate_run_t *run, int status)
     }
     if (run->reload_again) {
         run->reload_again = 0;
-        prepare_reload(run);
+        if (!run->stopping) {
+            prepare_reload(run);
+        }
+    }
+}
+
+/* A process that prepares a reload must not write to the folder when it is being removed. */
+static void stop_reload(gate_run_t *run)
+{
+    if (run->reload > 0) {
+        kill(run->reload, SIGKILL);
+        while (waitpid(run->reload, NULL, 0) < 0 && errno == EINTR) {
+        }
+        run->reload = 0;
     }
 }
 
@@ -545,9 +566,13 @@ static void take_signal(gate_run_t *run)
         return;
     }
     if (info.ssi_signo == SIGHUP) {
-        /* Before, everything is as new as it can be, and nginx would die of it. */
-        if ((run->ready || run->looks == LOOKS_MAX) && !run->stopping) {
+        if (run->stopping) {
+            return;
+        }
+        if (run->ready || run->looks == LOOKS_MAX) {
             prepare_reload(run);
+        } else {
+            run->reload_again = 1; /* nginx would die of it now: when it is ready */
         }
         return;
     }
@@ -585,6 +610,10 @@ static void look(gate_run_t *run)
     }
     run->ready = 1;
     once__gate_log_say(run->log, "once gate: ready", "ready");
+    if (run->reload_again && run->reload == 0) {
+        run->reload_again = 0;
+        prepare_reload(run);
+    }
 }
 
 static void turn(gate_run_t *run)
@@ -695,6 +724,7 @@ int once__gate_run(const once__gate_plan_t *plan)
     if (code == ONCE__CLI_OK) {
         code = serve(&run);
     }
+    stop_reload(&run);
     once__gate_log_free(run.log);
     remove_folder(&run.folder);
     if (run.signals >= 0) {

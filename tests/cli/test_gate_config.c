@@ -3,11 +3,13 @@
  */
 #include "gateway.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -216,6 +218,34 @@ static void reloading(void **state)
     gateway_stop(g, SIGTERM, 0);
 }
 
+/* A HUP that comes while nginx starts is not forgotten: the file may have changed since it was read. */
+static void reloading_before_ready(void **state)
+{
+    gateway_t *g = *state;
+    char text[512], fifo[100], wrapper[100];
+    int fd;
+
+    snprintf(fifo, sizeof(fifo), "%s", file(g, "start"));
+    snprintf(wrapper, sizeof(wrapper), "%s", file(g, "nginx"));
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    snprintf(text, sizeof(text),
+             "#!/bin/sh\ncase \"$*\" in *-tq*|-v) ;; *) cat %s ;; esac\nexec %s \"$@\"\n", fifo,
+             NGINX);
+    write_text(wrapper, text);
+    assert_int_equal(chmod(wrapper, 0755), 0);
+    write_config(g, "route POST /payments\n");
+    gateway_start(g, "--config", file(g, "gate.conf"), "--nginx", wrapper, NULL);
+    fd = open(fifo, O_WRONLY | O_CLOEXEC); /* until nginx is about to start */
+    assert_true(fd >= 0);
+    write_config(g, "route POST /payments require=off\n");
+    kill(g->gate.pid, SIGHUP);
+    close(fd);
+    process_expect(&g->gate, "once gate: reloaded\n");
+    while (status_of(g, "/payments", NULL) != 201) {
+    }
+    gateway_stop(g, SIGTERM, 0);
+}
+
 static void expect_notice(int fd, const char *expected)
 {
     char text[64];
@@ -260,10 +290,15 @@ static void notices(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_GATEWAY(same_as_options), WITH_GATEWAY(command_line_wins),
-        WITH_GATEWAY(mistakes),        WITH_GATEWAY(files_that_are_none),
-        WITH_GATEWAY(credentials),     WITH_GATEWAY(operands),
-        WITH_GATEWAY(checking),        WITH_GATEWAY(reloading),
+        WITH_GATEWAY(same_as_options),
+        WITH_GATEWAY(command_line_wins),
+        WITH_GATEWAY(mistakes),
+        WITH_GATEWAY(files_that_are_none),
+        WITH_GATEWAY(credentials),
+        WITH_GATEWAY(operands),
+        WITH_GATEWAY(checking),
+        WITH_GATEWAY(reloading),
+        WITH_GATEWAY(reloading_before_ready),
         WITH_GATEWAY(notices),
     };
 
