@@ -50,7 +50,10 @@ class Ticket {
   async scope() {
     const { scope } = this.options;
     const found = typeof scope === 'function' ? await scope(this.request.native ?? this.request) : scope;
-    if (!found) throw problem('scope-missing');
+    if (found === undefined || found === null || found === '') throw problem('scope-missing');
+    if (typeof found !== 'string' && typeof found !== 'bigint' && !Number.isFinite(found)) { // "[object Object]" would be everybody's
+      throw new TypeError(`the scope has to be a string, a finite number or a bigint, and it is of the type ${typeof found}`);
+    }
     return String(found);
   }
 }

@@ -192,6 +192,17 @@ test('scopes', () => using('express', new Memory(), async (post, calls) => {
   assert.match((await post({})).text, /scope-missing/);
 }, { scope: async (request) => request.get('X-User') }));
 
+test('scopes that are no text would be the same for everybody', async () => {
+  const run = (memory, scope) => once.run(memory, new once.Request('POST', '/', KEY, '{}'), { scope: () => scope }, () => ({}));
+  for (const bad of [{ id: 1 }, ['a'], true, false, NaN, Symbol('a'), () => 'a']) {
+    await assert.rejects(run(new Memory(), bad), { name: 'TypeError', message: /the scope has to be/ });
+  }
+  const memory = new Memory();
+  for (const good of ['a', 7, 0, 12345678901234567890n]) assert.equal((await run(memory, good)).headers.at(-1)[0], 'Content-Type');
+  assert.equal((await run(memory, '7')).headers.at(-1)[0], 'Idempotent-Replayed');
+  for (const none of ['', null, undefined]) assert.equal((await run(memory, none)).status, 400);
+});
+
 test('checkpoints, derived keys and messages', async () => {
   const memory = new Memory(), request = new once.Request('POST', '/', KEY, '{}'), seen = [];
   const run = (fails) => once.run(memory, request, { scope: 't' }, async (op) => {

@@ -11,9 +11,12 @@ export type Database =
   | { operation(ticket: any): any }
   | { transport(): any };
 
+/** Anything else is refused: an object would be the same text for every caller. Nothing: 400. */
+export type Scope = string | number | bigint | null | undefined;
+
 export interface Options {
   /** Whose key it is: text, or a function of the framework's request. A client must not be able to choose it. */
-  scope: string | ((request: any) => string | Promise<string>);
+  scope: Scope | ((request: any) => Scope | Promise<Scope>);
   /** Waits for a request with the same key that is at work, instead of answering 409. Default: false. */
   wait?: boolean;
   /** Seconds for which a checkpoint, or a claim in `once serve`, holds the key. Default: 30. */

@@ -44,6 +44,12 @@ def test_exception():
     assert len(calls) == 2 and memory.events == []
 
 
+@pytest.mark.parametrize("scope", [{"id": 1}, 7, 0, b"a", object()])
+def test_a_scope_is_text(scope):
+    with pytest.raises(TypeError, match="the scope has to be a str"):
+        once.operation(Memory(), once.Request("POST", "/", list(HEADERS.items()), b""), scope=lambda request: scope).__enter__()
+
+
 def test_behind_a_gate():
     client, calls = make(Memory())
     headers = {**HEADERS, "Once-Claim": "c" * 70}

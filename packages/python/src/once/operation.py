@@ -152,8 +152,10 @@ class AsyncOperation(AsyncBound):
     async def _claim(self) -> str:
         request, options = self.request, self.options
         scope = options.scope(request) if callable(options.scope) else options.scope
-        if not scope:
+        if scope is None or scope == "":
             raise problem("scope-missing")
+        if not isinstance(scope, str):
+            raise TypeError(f"the scope has to be a str, and it is a {type(scope).__name__}")
         row = await self.transport.call("claim", scope, request.key, request.method, request.target, request.body,
                                         options.lease, options.ttl, options.wait, self.claim_id)
         outcome, claim, retry_after = (row or ("busy", None, 1))[:3]
