@@ -149,11 +149,18 @@ static void give_back(once__serve_request_t *request, once_claim_t *claim, int c
 static void answer_run(once__serve_request_t *request, once_claim_t *claim)
 {
     char token[ONCE_TOKEN_SIZE];
-    uint32_t epoch = once_claim_epoch(claim);
+    char *text;
 
     once_claim_token(claim, token);
     if (request->status != 0 || once__serve_line_is_gone(request->line)) {
         give_back(request, claim, ONCE_E_CLOSED);
+        return;
+    }
+    text = once__serve_text(json_pack("{s:s, s:s, s:I, s:I}", "outcome", "run", "claim", token,
+                                      "epoch", (json_int_t)once_claim_epoch(claim), "lease_ms",
+                                      (json_int_t)lease_of(request)));
+    if (text == NULL) {
+        give_back(request, claim, ONCE_E_NOMEM);
         return;
     }
     if (request->input.by_connection) {
@@ -162,15 +169,14 @@ static void answer_run(once__serve_request_t *request, once_claim_t *claim)
             once_claim_drop(once__serve_kept_take(kept));
         }
         if (once__serve_keep(request->line, claim) != 0) {
+            free(text);
             give_back(request, claim, ONCE_E_NOMEM);
             return;
         }
     } else {
         once_claim_drop(claim);
     }
-    once__serve_answer(request,
-                       json_pack("{s:s, s:s, s:I, s:I}", "outcome", "run", "claim", token, "epoch",
-                                 (json_int_t)epoch, "lease_ms", (json_int_t)lease_of(request)));
+    once__serve_answer_text(request, text);
 }
 
 /* What was judged while its lease was over is not run: it may have been settled meanwhile, or be about to. */

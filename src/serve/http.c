@@ -16,6 +16,7 @@
 #define STRANGER_S   10    /* how long a connection may take to show that it may ask */
 #define RECEIVING_MS 30000 /* how long a request may take to arrive */
 #define REQUESTS_MAX 16    /* of the largest size, in memory at the same time */
+#define SMALL_ANSWER 4096  /* bytes of an answer that there is always room for */
 
 #define BODY (ONCE__SERVE_BODY | ONCE__SERVE_BODY_BASE64)
 
@@ -139,7 +140,8 @@ static enum MHD_Result send_answer(once__serve_request_t *request)
     enum MHD_Result result;
     char seconds[16];
 
-    if (len > 0 && !request->is_problem && !has_room(request, len)) {
+    /* A small one is never refused: it may tell of a claim, and nobody else would know that one. */
+    if (len > SMALL_ANSWER && !request->is_problem && !has_room(request, len)) {
         free(request->text);
         request->text = NULL;
         request->status = 0;

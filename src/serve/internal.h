@@ -181,11 +181,15 @@ int once__serve_line_is_gone(const once__serve_line_t *line);
 
 /* --------------------------------------------------------------------------------------------------------------- write.c */
 
-/* Answer the request, unless it was answered already. once__serve_answer takes `json` over; NULL: memory is short. */
+/* Answer the request, unless it was answered already. They take `json` and `text` over; NULL: memory is short. */
 void once__serve_answer(once__serve_request_t *request, json_t *json);
+void once__serve_answer_text(once__serve_request_t *request, char *text);
 void once__serve_fail(once__serve_request_t *request, int code, const char *detail);
 void once__serve_problem(once__serve_request_t *request, unsigned status, int code,
                          const char *detail);
+
+/* The text of an answer, for what must not be done if memory is short. Takes `json` over; free the text. NULL: memory is short. */
+char *once__serve_text(json_t *json);
 
 /* Adds the record's response, if it has one, as "response". Returns ONCE_OK, or why it cannot be read. */
 int once__serve_put_response(json_t *json, const once_record_t *record);

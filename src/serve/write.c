@@ -102,6 +102,14 @@ int once__serve_put_response(json_t *json, const once_record_t *record)
 
 /* ------------------------------------------------------------------------------------------------------------- answers */
 
+char *once__serve_text(json_t *json)
+{
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    json_decref(json);
+    return text;
+}
+
 static void set_answer(once__serve_request_t *request, unsigned status, char *text)
 {
     once__serve_t *serve = request->serve;
@@ -119,16 +127,18 @@ static void set_answer(once__serve_request_t *request, unsigned status, char *te
     }
 }
 
-void once__serve_answer(once__serve_request_t *request, json_t *json)
+void once__serve_answer_text(once__serve_request_t *request, char *text)
 {
-    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-
-    json_decref(json);
     if (text == NULL) {
         once__serve_fail(request, ONCE_E_NOMEM, NULL);
         return;
     }
     set_answer(request, MHD_HTTP_OK, text);
+}
+
+void once__serve_answer(once__serve_request_t *request, json_t *json)
+{
+    once__serve_answer_text(request, once__serve_text(json));
 }
 
 static unsigned status_of(int code)
@@ -179,7 +189,6 @@ void once__serve_problem(once__serve_request_t *request, unsigned status, int co
     char type[64];
     size_t len;
     json_t *json;
-    char *text;
 
     len = (size_t)snprintf(type, sizeof(type), "urn:once:serve:%s",
                            strncmp(name, "ONCE_E_", 7) == 0 ? name + 7 : name);
@@ -190,13 +199,11 @@ void once__serve_problem(once__serve_request_t *request, unsigned status, int co
         json_pack("{s:s, s:s, s:i, s:s, s:s, s:b}", "type", type, "title", title_of(status),
                   "status", (int)status, "detail", detail != NULL ? detail : once_error_text(code),
                   "code", name, "retryable", status == MHD_HTTP_SERVICE_UNAVAILABLE);
-    text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
-    json_decref(json);
     request->is_problem = 1;
     request->retry_after_s = status == MHD_HTTP_SERVICE_UNAVAILABLE;
     once__service_metric_count(
         status < 500 ? request->serve->counters.refused : request->serve->counters.failed, 1);
-    set_answer(request, status, text); /* without a text the connection ends */
+    set_answer(request, status, once__serve_text(json)); /* without a text the connection ends */
 }
 
 void once__serve_fail(once__serve_request_t *request, int code, const char *detail)

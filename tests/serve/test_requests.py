@@ -1,5 +1,6 @@
 """What once serve accepts and what it refuses: as the document says, and whatever else is sent to it."""
 import json
+import select
 import socket
 
 import jsonschema
@@ -152,6 +153,27 @@ def test_too_big(tmp_path):
     client = server.client()
     pieces = (piece for piece in [b"{\"key\": \"k\", \"body\": \""] + 100 * [1000 * b"x"] + [b"\"}"])  # sent in chunks: no length
     assert client.send("POST", "/v1/claim", pieces, Content_Type="application/json").status == 413
+    server.close()
+
+
+def test_memory_is_short_when_a_claim_is_granted(tmp_path):
+    """Requests that wait leave room for a release, and none for the answer to the next caller: it must learn of its claim all the same."""
+    server = Server("memory:", "--max-request", "1k", folder=tmp_path)
+    client = server.client()
+    claim = client.run("k")
+    room, count, left = 16 * 1024, 32, 160
+    request = {"key": "k", "wait_ms": 60000, "renew": "connection"}
+    request["subject"] = ((room - left) // count - len(json.dumps({**request, "subject": ""}))) * "s"
+    waiting = [dial(server.address) for _ in range(count)]
+    for line in waiting:
+        line.sendall(raw("claim", request))
+    probe = json.dumps({"key": "k"}).ljust(left + 1)  # there is no room for it when all of them are there
+    until(lambda: client.post("/v1/get", probe).status == 503, "the waiting callers", PATIENCE)
+    assert client.ask("release", claim=claim) == {"outcome": "done"}
+    answered = select.select(waiting, [], [], PATIENCE)[0]
+    assert len(answered) == 1 and b'"run"' in answered[0].recv(65536)
+    for line in waiting:
+        line.close()
     server.close()
 
 
