@@ -187,16 +187,12 @@ static void begin(once__serve_request_t *request)
     const once__serve_operation_t *operation = request->operation;
     once__serve_t *serve = request->serve;
     once__serve_wrong_t wrong = {0};
-    unsigned needed = operation->needed;
 
     request->is_begun = 1;
     request->line->receiving_since = 0;
     request->line->is_working = 1;
     request->began_us = now_us();
     once__service_metric_count(serve->counters.requests, 1);
-    if (serve->settings->needs_scope && (needed & ONCE__SERVE_KEY)) {
-        needed |= ONCE__SERVE_SCOPE;
-    }
     if (request->body.error != ONCE_OK) {
         once__serve_fail(request, request->body.error,
                          request->body.error == ONCE_E_TOO_BIG
@@ -209,8 +205,15 @@ static void begin(once__serve_request_t *request)
         return;
     }
     if (once__serve_read(&request->input, request->body.data != NULL ? request->body.data : "",
-                         request->body.len, operation->allowed, needed, &wrong) != 0) {
+                         request->body.len, operation->allowed, operation->needed, &wrong) != 0) {
         once__serve_fail(request, wrong.code, wrong.text);
+        return;
+    }
+    if (serve->settings->needs_scope && (request->input.given & ONCE__SERVE_KEY) &&
+        request->input.scope.len == 0) {
+        once__serve_fail(request, ONCE_E_INVALID,
+                         "\"scope\" is missing or empty, and this server needs one "
+                         "(--scope-required)");
         return;
     }
     once__buf_free(&request->body);

@@ -69,10 +69,6 @@ static int check_names(once__serve_request_t *request, unsigned other, const cha
         once__serve_fail(request, ONCE_E_INVALID, wrong);
         return -1;
     }
-    if (by_key && request->serve->settings->needs_scope && !(given & ONCE__SERVE_SCOPE)) {
-        once__serve_fail(request, ONCE_E_INVALID, "\"scope\" is missing");
-        return -1;
-    }
     return 0;
 }
 

@@ -157,7 +157,7 @@ def test_too_big(tmp_path):
 
 
 def test_memory_is_short_when_a_claim_is_granted(tmp_path):
-    """Requests that wait leave room for a release, and none for the answer to the next caller: it must learn of its claim all the same."""
+    """Requests that wait leave no room for the answer to the next caller: it must learn of its claim all the same."""
     server = Server("memory:", "--max-request", "1k", folder=tmp_path)
     client = server.client()
     claim = client.run("k")
@@ -286,8 +286,10 @@ def test_scope_required(tmp_path):
     server = Server("memory:", "--scope-required", folder=tmp_path)
     client = server.client()
     for operation, request in (("claim", {"key": "k"}), ("get", {"key": "k"}), ("derive", {"key": "k", "step": "x"})):
-        assert client.post(f"/v1/{operation}", request).status == 400
-        assert client.ask(operation, scope="", **request)
+        for scope in ({}, {"scope": ""}):
+            answer = client.post(f"/v1/{operation}", {**request, **scope})
+            assert answer.status == 400 and "--scope-required" in answer.json["detail"]
+        assert client.ask(operation, scope="tenant", **request)
     server.close()
 
 

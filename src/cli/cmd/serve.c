@@ -214,7 +214,7 @@ static const once__cli_option_t options[] = {
      offsetof(settings_t, socket_mode)},
     {"token-file", 0, ONCE__CLI_TEXT, "FILE", "the token that callers over TCP show; made if there is none",
      offsetof(settings_t, token_file)},
-    {"scope-required", 0, ONCE__CLI_FLAG, NULL, "refuse requests without a scope", offsetof(settings_t, scope_required)},
+    {"scope-required", 0, ONCE__CLI_FLAG, NULL, "refuse requests without a scope, or with an empty one", offsetof(settings_t, scope_required)},
     {"ttl", 0, ONCE__CLI_TEXT, "TIME", "how long an answer is kept, unless the claim says (default 24h)", offsetof(settings_t, ttl)},
     {"lease", 0, ONCE__CLI_TEXT, "TIME", "how long a silent caller is presumed alive, unless the claim says (default 30s)",
      offsetof(settings_t, lease)},
