@@ -12,10 +12,12 @@ import psycopg2
 import pytest
 import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import once
-from once.transport import find
+from once.operation import Options
+from once.operation import run as run_operation
+from once.transport import drive, find
 
 URL = os.environ["ONCE_PG_URL"]
 numbers = itertools.count(1)
@@ -189,6 +191,81 @@ def test_joins_the_callers_transaction():
     assert count(asked.key) == 0
     with psycopg.connect(URL) as db, once.operation(db, asked, scope="t") as op:
         op.respond({})
+
+
+@pytest.mark.parametrize("make", [psycopg3, second, session, session2, core], ids=lambda make: make.__name__)
+def test_connect_returns_a_connection_in_a_transaction(make):
+    """Begun by a SET, for instance: nobody else would commit it, so the operation does. A refusal is recorded, too."""
+    asked, refused, runs = request(), request(), []
+
+    @contextlib.contextmanager
+    def connect():
+        with make() as db:
+            run_sql(db, asked.key + " before")
+            yield db
+
+    async def produce(op):
+        run_sql(op.connection, op.request.key)
+        runs.append(op.request.key)
+        if op.request is refused:
+            await op.fail(ValueError())
+            return once.Response(409)
+        return once.Response(201)
+
+    options = Options("t")
+    for each, status in ((asked, 201), (asked, 201), (refused, 409), (refused, 409)):
+        assert drive(run_operation(connect, each, options, produce)).status == status
+    assert runs == [asked.key, refused.key] and count(asked.key) == 1 and count(refused.key) == 0
+
+
+@pytest.mark.parametrize("make", [psycopg3_async, asyncpg_, async_session], ids=lambda make: make.__name__)
+def test_connect_returns_an_async_connection_in_a_transaction(make):
+    asked = request()
+
+    @contextlib.asynccontextmanager
+    async def connect():
+        made = await make()
+        async with made if make is not psycopg3_async else closing(made) as db:
+            if make is asyncpg_:
+                await db.transaction().start()
+            else:
+                await db.execute(sqlalchemy.text("SELECT 1") if make is async_session else "SELECT 1")
+            yield db
+
+    async def produce(op):
+        text = f"INSERT INTO effects VALUES ('{asked.key}')"
+        await op.connection.execute(sqlalchemy.text(text) if make is async_session else text)
+        return once.Response(201)
+
+    assert asyncio.run(run_operation(connect, asked, Options("t"), produce)).status == 201
+    assert count(asked.key) == 1
+
+
+def test_scoped_session():
+    asked, scoped = request(), scoped_session(sessionmaker(engine()))
+    with once.operation(scoped, asked, scope="t") as op:
+        run_sql(scoped, asked.key)
+        op.respond({}, 201)
+    assert op.connection is scoped() and count(asked.key) == 1
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg"])
+def test_autocommit(driver):
+    """Refused before anything is done: statements would be committed one by one."""
+    asked = request()
+    made = dict(poolclass=sqlalchemy.NullPool, isolation_level="AUTOCOMMIT")
+
+    async def run():
+        options = create_async_engine("postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(URL), **made)
+        async with options.connect() as db, once.operation(db, asked, scope="t"):
+            pytest.fail("ran")
+
+    with pytest.raises(TypeError, match="AUTOCOMMIT"):
+        if driver == "asyncpg":
+            asyncio.run(run())
+        plain = sqlalchemy.create_engine(f"postgresql+{driver}://", creator=lambda: __import__(driver).connect(URL), **made)
+        with plain.connect() as db, once.operation(db, asked, scope="t"):
+            pytest.fail("ran")
 
 
 def test_waits():

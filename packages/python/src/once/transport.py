@@ -76,10 +76,17 @@ async def leave(manager: Any, error: Optional[BaseException] = None) -> None:
 class Transport:
     """One connection and its transaction. This one is psycopg 3's, blocking or not."""
     transactional = True  # the handler's effects are rolled back with the record
+    owns = False  # the connection is the operation's own, which `connect` has returned
+    is_around = False  # it was in a transaction already, which is the operation's to commit
 
     def __init__(self, connection: Any, blocking: bool = True) -> None:
         self.connection, self.blocking = connection, blocking
         self.block: Any = None  # the context manager of the transaction
+
+    @property
+    def in_transaction(self) -> bool:
+        """Begun by somebody else: `transaction` is a savepoint then."""
+        return bool(self.connection.info.transaction_status)
 
     def transaction(self) -> Any:
         return self.connection.transaction()
@@ -102,13 +109,20 @@ class Transport:
             await resolve(cursor.close())
 
     async def begin(self) -> None:
+        self.is_around = self.owns and self.in_transaction
         block = self.transaction()
         await enter(block)
         self.block = block
 
     async def commit(self) -> None:
+        """A savepoint of the operation's own connection is not enough: nobody else would commit what is around it."""
         block, self.block = self.block, None
         await leave(block)
+        if self.is_around:
+            await self.commit_around()
+
+    async def commit_around(self) -> None:
+        await resolve(self.connection.commit())
 
     async def rollback(self) -> None:
         block, self.block = self.block, None
@@ -132,6 +146,8 @@ class Transport:
 
 
 class Psycopg2(Transport):
+    in_transaction = False  # what is committed is all of it, in any case
+
     def transaction(self) -> Any:
         return self.connection
 
@@ -141,6 +157,13 @@ class Psycopg2(Transport):
 
 
 class Asyncpg(Transport):
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.connection.is_in_transaction())
+
+    async def commit_around(self) -> None:
+        await self.connection.execute("COMMIT")
+
     async def call(self, name: str, *values: Any) -> Row:
         row: Row = await self.connection.fetchrow(CALLS[name], *values)
         return row
@@ -154,18 +177,34 @@ class SQLAlchemy(Transport):
     """A Session or a Connection. Its errors say whether the connection is lost."""
     broken = False
 
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self.connection.in_transaction())
+
     def transaction(self) -> Any:
-        return self.connection.begin_nested() if self.connection.in_transaction() else self.connection.begin()
+        return self.connection.begin_nested() if self.in_transaction else self.connection.begin()
+
+    async def inner(self) -> Any:
+        """The Connection of a Session."""
+        return await resolve(self.connection.connection()) if hasattr(self.connection, "get_bind") else self.connection
+
+    async def begin(self) -> None:
+        await super().begin()
+        connection = await self.inner()
+        driver = getattr(connection, "sync_connection", connection).connection.dbapi_connection
+        if getattr(driver, "autocommit", False) is True or getattr(driver, "isolation_level", None) == "autocommit":
+            raise TypeError("the connection has isolation_level AUTOCOMMIT, so that every statement would be committed by itself: "
+                            "give once an engine or a connection without it")
 
     async def call(self, name: str, *values: Any) -> Row:
-        owner = self.connection
-        connection = await resolve(owner.connection()) if hasattr(owner, "get_bind") else owner
+        connection = await self.inner()
         text = CALLS[name] if connection.dialect.paramstyle == "numeric_dollar" else FORMAT[name]
         row: Row = (await resolve(connection.exec_driver_sql(text, values))).fetchone()
         return row
 
 
 class Django(Transport):
+    in_transaction = False  # what is around is an atomic block, which commits before the response is sent
     raw: Any = None  # the driver's connection: Django replaces a lost one without a word
 
     def transaction(self) -> Any:
@@ -198,7 +237,7 @@ class Records:
 KINDS: Dict[str, Type[Transport]] = {
     "psycopg.Connection": Transport, "psycopg.AsyncConnection": Transport, "psycopg2.connection": Psycopg2,
     "asyncpg.Connection": Asyncpg, "asyncpg.PoolConnectionProxy": Asyncpg,
-    "sqlalchemy.Session": SQLAlchemy, "sqlalchemy.scoped_session": SQLAlchemy, "sqlalchemy.Connection": SQLAlchemy,
+    "sqlalchemy.Session": SQLAlchemy, "sqlalchemy.Connection": SQLAlchemy,
     "sqlalchemy.AsyncSession": SQLAlchemy, "sqlalchemy.AsyncConnection": SQLAlchemy,
     "django.BaseDatabaseWrapper": Django, "django.ConnectionProxy": Django,
 }
@@ -208,7 +247,9 @@ def find(connection: Any) -> Optional[Transport]:
     """Without importing a driver that the application does not use."""
     if isinstance(connection, (Transport, Records)):
         return connection if isinstance(connection, Transport) else connection()
-    names = (kind.__module__.partition(".")[0].lstrip("_") + "." + kind.__name__ for kind in type(connection).__mro__)
+    names = [kind.__module__.partition(".")[0].lstrip("_") + "." + kind.__name__ for kind in type(connection).__mro__]
+    if names[0] in ("sqlalchemy.scoped_session", "sqlalchemy.async_scoped_session"):
+        return find(connection())  # the Session of this thread or task
     name = next((name for name in names if name in KINDS), None)
     return KINDS[name](connection, not ("Async" in name or "asyncpg" in name)) if name else None
 
@@ -230,6 +271,11 @@ class Source:
         self.manager: Any = None
 
     async def open(self) -> Transport:
+        transport = await self._open()
+        transport.owns = not self.keeps
+        return transport
+
+    async def _open(self) -> Transport:
         made = self.connect()
         is_manager = hasattr(made, "__aenter__") or hasattr(made, "__enter__")
         if not is_manager or isinstance(find(made), Psycopg2):  # which is a manager of transactions
