@@ -239,10 +239,9 @@ static void erase(once_t *once, unsigned most, unsigned expected)
     }
 }
 
-/* The oldest one alone. */
-static void erase_first(once_t *once)
+static void erase_one(once_t *once, unsigned number)
 {
-    once_answer_t *answer = begin(once, 1, 0, ONCE_OUTCOME_REPLAY);
+    once_answer_t *answer = begin(once, 1, number, ONCE_OUTCOME_REPLAY);
     char token[ONCE_TOKEN_SIZE];
 
     once_record_token(once_answer_record(answer), token);
@@ -486,6 +485,50 @@ static void test_while_another_process_writes(void **state)
     }
 }
 
+static off_t size_of_notes(void)
+{
+    char path[PLACE_SIZE];
+    struct stat st;
+
+    place_join(path, the.store, "erasing");
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/*
+ * One handle clears away while another one erases records that its first note covers: their texts may have been copied to segments
+ * that are not searched this time. The note stays for the next time.
+ */
+static void test_erased_while_another_clears_away(void **state)
+{
+    time_t until = time(NULL) + PATIENCE_S;
+    off_t noted;
+
+    the.one = open_one("&reap=off");
+    the.two = open_one("&reap=off");
+    make_some(the.one, 0, 4, 2);
+    erase_one(the.two, 0);
+    noted = size_of_notes();
+    assert_true(noted > 0);
+    while (scrub(the.one) > 1) { /* the segment of the other is left, which is still written to */
+        assert_true(time(NULL) < until);
+    }
+    erase_one(the.two, 2);
+    assert_int_equal(size_of_notes(), noted);
+    assert_int_equal(once_close(the.two, 30000), ONCE_OK);
+    the.two = NULL;
+    scrub_all(the.one, NULL);
+    assert_int_equal(search(the.base), (1u << WRITTEN) - 1);
+    assert_int_equal(size_of_notes(), noted);
+    scrub_all(the.one, NULL);
+    assert_gone();
+    assert_int_equal(size_of_notes(), 0);
+    check_replay(the.one, 1, 0);
+    check_replay(the.one, 1, 2);
+    close_all();
+    check_store();
+}
+
 static void pick_frame(void *data, uint64_t offset, const once__frame_t *frame)
 {
     uint64_t *picked = data;
@@ -507,7 +550,7 @@ static void test_damaged(void **state)
     assert_true(place_frames(the.store, 1, pick_frame, &offset) > 0);
     place_flip(the.store, 1, offset * 8);
     the.one = open_one("&reap=off");
-    erase_first(the.one);
+    erase_one(the.one, 0);
     do {
         once_answer_t *answer = NULL;
         assert_true(time(NULL) < until);
@@ -529,6 +572,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_killed_between_records, start, end),
         cmocka_unit_test_setup_teardown(test_copied, start, end),
         cmocka_unit_test_setup_teardown(test_while_another_process_writes, start, end),
+        cmocka_unit_test_setup_teardown(test_erased_while_another_clears_away, start, end),
         cmocka_unit_test_setup_teardown(test_damaged, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

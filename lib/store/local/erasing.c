@@ -135,14 +135,29 @@ uint64_t once__erasing_left(const once__index_t *index, uint64_t *damaged)
     return left;
 }
 
-/* Is no other process erasing? The lock is exclusive then. Else it is shared again. */
+/* Is no other process erasing? The lock is exclusive then. Else there is none. */
 static int is_alone(const once__erasing_t *erasing)
 {
-    if (flock(erasing->fd, LOCK_EX | LOCK_NB) == 0) {
-        return 1;
+    return flock(erasing->fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/*
+ * A process that has noted something erases without a new note what that one covers, even if compaction has copied the text to a
+ * segment begun after `until` meanwhile. So the notes stay if there is such a process now. One that comes later adds a note, which
+ * the size shows.
+ */
+static int begin(once__erasing_t *erasing, const once__log_config_t *log, uint64_t size)
+{
+    int code;
+
+    erasing->size = is_alone(erasing) ? size : UINT64_MAX;
+    erasing->from = UINT64_MAX;
+    erasing->until = once__index_now(log->index);
+    code = once__disk_lock(erasing->fd, LOCK_SH, WAIT_MS);
+    if (code != ONCE_OK) {
+        once__erasing_close(erasing);
     }
-    (void)once__disk_lock(erasing->fd, LOCK_SH, WAIT_MS);
-    return 0;
+    return code;
 }
 
 /* All processes see it: writers let go of their segments and samples, compaction takes segments for it. */
@@ -159,7 +174,7 @@ static void publish(const once__erasing_t *erasing, const once__index_t *index, 
     }
 }
 
-/* Notes that others have added meanwhile stay, and so do all while another process has noted something. */
+/* Notes that others have added meanwhile stay, and so do all if another process had noted something then, or has now. */
 static int finish(once__erasing_t *erasing, const once__log_config_t *log)
 {
     uint64_t from, size;
@@ -192,9 +207,7 @@ int once__erasing_begin(once__erasing_t *erasing, const once__log_config_t *log,
         return ONCE_OK;
     }
     if (code == ONCE_OK && (erasing->from != UINT64_MAX || erasing->until == 0)) {
-        erasing->from = UINT64_MAX;
-        erasing->until = once__index_now(log->index);
-        erasing->size = size;
+        code = begin(erasing, log, size);
     }
     if (code == ONCE_OK) {
         publish(erasing, log->index, from);

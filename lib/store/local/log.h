@@ -220,7 +220,7 @@ typedef struct once__erasing {
     int fd;         /* the file, with a shared flock(); -1: not open */
     uint64_t from;  /* noted and not begun: erased is what was written from this version on */
     uint64_t until; /* what was written up to this time is being cleared away; 0: nothing */
-    uint64_t size;  /* of the notes that this is about */
+    uint64_t size;  /* of the notes that go with it; UINT64_MAX: they stay */
 } once__erasing_t;
 
 #define ONCE__ERASING_NONE ((once__erasing_t){.fd = -1, .from = UINT64_MAX})
