@@ -1,7 +1,7 @@
 /*
  * Connections and requests: which are heard, what they ask for, and how answers are sent.
  */
-#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,10 +347,10 @@ static once__serve_line_t *line_of(struct MHD_Connection *connection)
 
 int once__serve_line_is_gone(const once__serve_line_t *line)
 {
-    char byte;
-    ssize_t got = line != NULL ? recv(line->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 0;
+    struct pollfd poll_fd = {.fd = line != NULL ? line->fd : -1, .events = POLLRDHUP};
 
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    /* Not by reading: bytes that are not read yet would hide the end. */
+    return poll_fd.fd < 0 || (poll(&poll_fd, 1, 0) > 0 && poll_fd.revents != 0);
 }
 
 static void *open_line(once__serve_t *serve, struct MHD_Connection *connection)

@@ -52,11 +52,25 @@ void once__serve_report(const once__serve_t *serve, int is_trouble, const char *
                       sentence, NULL);
 }
 
-/* Errors that say something about the store, and not about the request. */
+/* The store as a whole cannot be used. A full one can: it still answers for the keys that it has. */
 static int is_store_error(int error)
 {
-    return error != ONCE_OK && error != ONCE_E_NOT_FOUND && error != ONCE_E_CLOSED &&
-           error != ONCE_E_TOO_BIG && error != ONCE_E_INVALID;
+    switch (error) {
+    case ONCE_E_UNAVAILABLE:
+    case ONCE_E_NOREPLY:
+    case ONCE_E_IO:
+    case ONCE_E_CONFIG:
+    case ONCE_E_SECRET:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* Errors of this process, which the store was not asked about. */
+static int is_own_error(int error)
+{
+    return error == ONCE_E_NOMEM || error == ONCE_E_CLOSED;
 }
 
 void once__serve_report_store(once__serve_t *serve, int error)
@@ -64,6 +78,9 @@ void once__serve_report_store(once__serve_t *serve, int error)
     int failed = is_store_error(error), before = serve->store_error != ONCE_OK;
     char trouble[300] = "";
 
+    if (is_own_error(error)) {
+        return;
+    }
     serve->store_error = failed ? error : ONCE_OK;
     if (failed == before) {
         return;

@@ -232,6 +232,21 @@ def test_a_caller_is_killed_while_it_sends(tmp_path):
     server.close()
 
 
+def test_a_caller_is_killed_with_bytes_unread(tmp_path):
+    """What it has sent after a request that waits is not read until that ends, and must not hide that the caller is gone."""
+    server = Server("memory:", folder=tmp_path)
+    client, caller = server.client(), server.client()
+    client.run("busy", lease_ms=600000)
+    caller.run("k", renew="connection")
+    caller.connection.request("POST", "/v1/claim", '{"key": "busy", "wait_ms": 60000}', {"Content-Type": "application/json"})
+    until(lambda: server.metric("once_serve_waiting", client) == 1, "the waiting caller", PATIENCE)
+    caller.connection.sock.sendall(HALF)
+    caller.close()
+    until(lambda: server.metric("once_serve_kept_claims", client) == 0, "the end of its claim", PATIENCE / 2)
+    until(lambda: server.metric("once_serve_waiting", client) == 0, "the end of its wait", PATIENCE / 2)
+    server.close()
+
+
 def test_a_caller_goes_while_it_waits(tmp_path):
     """It is not granted a claim that nobody would run."""
     server = Server("memory:", folder=tmp_path)

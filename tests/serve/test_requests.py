@@ -278,6 +278,7 @@ def test_a_full_store(tmp_path):
         client.run(key)
     answer = client.post("/v1/claim", {"key": "c"})
     assert (answer.status, answer.json["code"], answer.json["retryable"]) == (503, "ONCE_E_FULL", True)
+    assert client.get("/health").status == client.get("/ready").status == 200  # it works for the keys that it has
     assert client.claim("a")["outcome"] == "busy"
     server.close()
 
