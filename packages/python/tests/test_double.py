@@ -124,6 +124,92 @@ def test_cancelled():
     assert reached == [[("t", "k-1")]] and memory.open == {}
 
 
+def test_asgi_body_cut_off():
+    """Nothing runs, and the key stays free."""
+    memory, ran = Memory(blocking=False), []
+
+    async def app(scope, receive, send):
+        ran.append(await receive())
+
+    async def run():
+        messages = [{"type": "http.request", "body": b'{"amount":1', "more_body": True}, {"type": "http.disconnect"}]
+
+        async def receive():
+            return messages.pop(0)
+
+        async def send(message):
+            pytest.fail("answered")
+
+        scope = {"type": "http", "method": "POST", "path": "/orders", "query_string": b"", "headers": [(b"idempotency-key", b"k")]}
+        await once.ASGIMiddleware(once.idempotent(memory, scope="t")(app))(scope, receive, send)
+
+    asyncio.run(run())
+    assert ran == [] and memory.claims == {}
+
+
+def test_wsgi_body_cut_off():
+    import io
+    memory, told = Memory(), []
+    guarded = once.WSGIMiddleware(lambda environ, start_response: pytest.fail("ran"), once.idempotent(memory, scope="t"))
+    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "HTTP_IDEMPOTENCY_KEY": "k", "wsgi.input": io.BytesIO(b"{}"),
+               "CONTENT_LENGTH": "3"}
+    assert b"cut off" in b"".join(guarded(environ, lambda *args: told.append(args)))
+    assert told[0][0] == "400 Bad Request" and memory.claims == {}
+
+
+def test_flask_body_cut_off():
+    import io
+    memory = Memory()
+    client, calls = make(memory)
+    answer = client.post("/orders", headers=HEADERS, environ_overrides={
+        "wsgi.input": io.BytesIO(b"{"), "CONTENT_LENGTH": "2", "CONTENT_TYPE": "application/json"})
+    assert answer.status_code == 400 and calls == [] and memory.claims == {}
+
+
+def test_django_body_cut_off():
+    import io
+    from django.conf import settings
+    from django.core.handlers.wsgi import WSGIRequest
+    from django.http import HttpResponse
+    if not settings.configured:
+        settings.configure()
+    memory, ran = Memory(), []
+
+    @once.idempotent(memory, scope="t")
+    def view(request):
+        ran.append(request.body)
+        return HttpResponse("", status=201)
+
+    for size, status in (("3", 400), ("2", 201)):
+        asked = WSGIRequest({"REQUEST_METHOD": "POST", "PATH_INFO": "/", "HTTP_IDEMPOTENCY_KEY": "k", "CONTENT_LENGTH": size,
+                             "wsgi.input": io.BytesIO(b"{}")})
+        assert view(asked).status_code == status
+    assert ran == [b"{}"]
+
+
+def test_flask_form_was_read_before():
+    """Then the bytes are gone, and another form would look the same."""
+    memory, app = Memory(), flask.Flask(__name__)
+    early = [lambda: flask.request.form]
+
+    @app.before_request
+    def before():
+        early[0]()
+
+    @app.post("/orders")
+    @once.idempotent(memory, scope="t")
+    def orders():
+        return flask.request.form["n"], 201
+
+    app.testing = True
+    client = app.test_client()
+    with pytest.raises(RuntimeError, match="get_data"):
+        client.post("/orders", data={"n": "1"}, headers=HEADERS)
+    assert memory.claims == {}
+    early[0] = lambda: (flask.request.get_data(), flask.request.form)
+    assert [client.post("/orders", data={"n": n}, headers=HEADERS).status_code for n in "112"] == [201, 201, 422]
+
+
 @pytest.mark.parametrize("size, expected", [("2", b"{}"), (None, b"{} and more"), ("0", b"")])
 def test_wsgi_bodies(size, expected):
     """With a length, and in chunks, of which the server knows the end."""

@@ -176,19 +176,24 @@ class Request:
         if isinstance(request, cls):
             return request
         if isinstance(request, dict):  # WSGI
-            environ, body = request, request.get("once.body", b"")
+            environ, body = request, request.get("once.body")
         elif hasattr(request, "META"):  # Django
             environ, body = request.META, request.body
         elif hasattr(request, "environ"):  # Flask
             environ, body = request.environ, request.get_data()
+            if not body and (request.content_length or request.form or request.files):
+                raise RuntimeError("the body of the request was read before once.idempotent, as a form for instance, and its bytes are gone: "
+                                   "call request.get_data() before that")
         elif hasattr(request, "scope"):  # Starlette, after `await request.body()`
             return cls.of_asgi(request.scope, request._body, request)
         else:
             raise TypeError(f"{type(request).__name__} is not a request that once knows; make a once.Request of it")
+        if body is not None and len(body) < int(environ.get("CONTENT_LENGTH") or 0):
+            raise Answered(Response.json({"error": "the body is shorter than its Content-Length: it was cut off"}, 400))
         headers = [(name[5:].replace("_", "-"), value) for name, value in environ.items() if name.startswith("HTTP_")]
         path = quote((environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1", "replace"))
         query = environ.get("QUERY_STRING", "")
-        return cls(environ["REQUEST_METHOD"], path + ("?" + query if query else ""), headers, body, request)
+        return cls(environ["REQUEST_METHOD"], path + ("?" + query if query else ""), headers, body or b"", request)
 
     @classmethod
     def of_asgi(cls, scope: Any, body: bytes = b"", native: Any = None) -> "Request":

@@ -81,7 +81,10 @@ class idempotent:
             made[:] = [web.read(native), native]
             return made[0]  # type: ignore[no-any-return]
 
-        response = await run(self.connect, Request.of(web.request), self.options, produce)
+        try:
+            response = await run(self.connect, Request.of(web.request), self.options, produce)
+        except Answered as cut_off:
+            response = cut_off.response
         return made[1] if made and made[0] is response else web.write(response)
 
 
@@ -252,8 +255,10 @@ class ASGIMiddleware:
         body, more = bytearray(), True
         while more and len(body) <= BODY_LIMIT:
             message = await receive()
+            if message["type"] != "http.request":  # cut off: nobody waits for an answer, and it is not known what was asked
+                return
             body += message.get("body", b"")
-            more = message.get("more_body", False) and message["type"] == "http.request"
+            more = message.get("more_body", False)
         if len(body) > BODY_LIMIT:
             await exchange.answer(TOO_LARGE)
             return
@@ -286,8 +291,11 @@ class WSGIMiddleware:
             made: Response = await attempt(operation, lambda: self.collect({**environ, "wsgi.input": io.BytesIO(body)}))
             return made
 
-        sent = TOO_LARGE if len(body) > BODY_LIMIT else drive(
-            run(self.guard.connect, Request.of(environ), self.guard.options, produce))
+        try:
+            sent = TOO_LARGE if len(body) > BODY_LIMIT else drive(
+                run(self.guard.connect, Request.of(environ), self.guard.options, produce))
+        except Answered as cut_off:
+            sent = cut_off.response
         reason = HTTPStatus(sent.status).phrase if sent.status in set(HTTPStatus) else "Status"
         start_response(f"{sent.status} {reason}", [(name.decode(), value.decode("latin-1")) for name, value in sent.sent_headers])
         return [sent.body]
