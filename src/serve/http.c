@@ -189,7 +189,7 @@ static void begin(once__serve_request_t *request)
     once__serve_wrong_t wrong = {0};
 
     request->is_begun = 1;
-    request->line->receiving_since = 0;
+    request->line->arrive_by = 0;
     request->line->is_working = 1;
     request->began_us = now_us();
     once__service_metric_count(serve->counters.requests, 1);
@@ -366,6 +366,7 @@ static void *open_line(once__serve_t *serve, struct MHD_Connection *connection)
     line->connection = connection;
     line->fd = info != NULL ? info->connect_fd : -1;
     line->timeout_s = stranger_s(serve);
+    line->arrive_by = once__loop_now(serve->loop) + 1000ull * line->timeout_s;
     line->next = serve->lines;
     line->place = &serve->lines;
     if (line->next != NULL) {
@@ -409,7 +410,7 @@ static void *request_line(void *data, const char *uri, struct MHD_Connection *co
 
     (void)uri;
     if (line != NULL) {
-        line->receiving_since = once__loop_now(serve->loop) + 1;
+        line->arrive_by = once__loop_now(serve->loop) + RECEIVING_MS;
     }
     return NULL;
 }
@@ -423,7 +424,8 @@ static void completed(void *data, struct MHD_Connection *connection, void **stat
 
     (void)why;
     if (line != NULL) {
-        line->receiving_since = 0;
+        line->arrive_by =
+            line->is_known ? 0 : once__loop_now(serve->loop) + 1000ull * stranger_s(serve);
         line->is_working = 0;
     }
     if (request == NULL) {
@@ -550,13 +552,18 @@ void once__serve_http_tick(once__serve_t *serve)
     uint64_t now = once__loop_now(serve->loop);
 
     for (once__serve_line_t *line = serve->lines; line != NULL; line = line->next) {
-        int is_late = line->receiving_since != 0 && now > line->receiving_since + RECEIVING_MS;
+        int is_late = line->arrive_by != 0 && now > line->arrive_by;
         int is_gone = once__serve_line_is_gone(line);
         if (is_gone) {
             once__serve_drop_kept(line);
         }
-        if ((is_gone || is_late) && !line->is_working) { /* otherwise its answer ends it */
+        if (line->is_working) { /* its answer ends it */
+            continue;
+        }
+        if (is_gone || is_late) {
             end_line(line);
+        } else {
+            set_timeout(line); /* its claims may have been ended by other connections */
         }
     }
 }

@@ -101,10 +101,10 @@ struct once__serve_line {
     once__serve_line_t *next, **place;
     struct MHD_Connection *connection;
     int fd;
-    int is_known;             /* it has sent a request that may be answered */
-    unsigned timeout_s;       /* as libmicrohttpd was told */
-    int is_working;           /* a request has arrived, and is not answered yet */
-    uint64_t receiving_since; /* 0: no request is on its way */
+    int is_known;       /* it has sent a request that may be answered */
+    unsigned timeout_s; /* as libmicrohttpd was told */
+    int is_working;     /* a request has arrived, and is not answered yet */
+    uint64_t arrive_by; /* when what is being sent must be there; 0: nothing is awaited */
     once__serve_kept_t *kept;
     size_t kept_count;
 };

@@ -192,6 +192,39 @@ def test_strangers_are_not_kept(tmp_path):
     server.close()
 
 
+def test_idle_when_its_claims_were_ended_elsewhere(tmp_path):
+    server = Server("memory:", "--idle", "1s", folder=tmp_path)
+    holder = server.client()
+    claim = holder.run("k", renew="connection")
+    assert server.client().ask("finish", claim=claim, response=RESPONSE)["outcome"] == "done"
+    assert holder.connection.sock.recv(1) == b""
+    server.close()
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_a_request_that_never_begins(tmp_path, before):
+    """A byte now and then does not hold a connection for ever."""
+    server = Server("memory:", "--idle", "2s", "--token-file", str(tmp_path / "token"), listen="127.0.0.1:0")
+    with dial(server.address) as line:
+        line.sendall(before)
+        line.settimeout(0.3)
+        sent = 0
+
+        def ended():
+            nonlocal sent
+            try:
+                line.sendall(b"GET /" if sent == 0 else b"x")
+                sent += 1
+                return line.recv(65536) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        until(ended, "the end of the connection", PATIENCE / 2)
+    server.close()
+
+
 # -------------------------------------------------------------------------------------------------------- callers that die
 
 CALLER = """
