@@ -41,11 +41,16 @@ final class InStore extends Operation {
     void start() throws IOException {
         if (gatesClaim == null) {
             claim();
-        } else if (!List.of("done").equals(ask("renew", Map.of("claims", List.of(gatesClaim))).get("outcomes"))) {
-            throw Problem.STORE_UNAVAILABLE.answer(1); // overtaken, or not of this store
-        } else {
-            claim = gatesClaim;
+            return;
         }
+        Map<String, Object> answer = ask("recorded", Map.of("claim", gatesClaim));
+        if (answer.get("response") != null) { // delivered twice
+            throw recorded(answer, false);
+        }
+        if (!"pending".equals(answer.get("state"))) { // overtaken, not of this store, or made up by a client
+            throw Problem.STORE_UNAVAILABLE.answer(1);
+        }
+        claim = gatesClaim;
     }
 
     private void claim() throws IOException {
@@ -111,7 +116,7 @@ final class InStore extends Operation {
         return response;
     }
 
-    private Map<String, Object> end(Exception thrown, Map<String, Object> response) throws IOException {
+    private Map<String, Object> end(Throwable thrown, Map<String, Object> response) throws IOException {
         try {
             return thrown instanceof NothingDone ? ask("release", Map.of("claim", claim))
                 : ask("finish", Map.of("claim", claim, "response", response));
@@ -121,8 +126,8 @@ final class InStore extends Operation {
     }
 
     @Override
-    void abandon(Exception thrown) {
-        if (gatesClaim != null) {
+    void abandon(Throwable thrown, boolean goesOn) {
+        if (gatesClaim != null || claim == null) {
             return;
         }
         try {

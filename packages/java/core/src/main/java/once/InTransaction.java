@@ -5,7 +5,6 @@ import java.sql.SQLException;
 /** The record completes in the caller's transaction. */
 final class InTransaction extends Operation {
     private final String gatesClaim;
-    private boolean hasCheckpoint;
 
     InTransaction(Transaction transaction, Ticket ticket) {
         super(transaction, ticket);
@@ -23,7 +22,7 @@ final class InTransaction extends Operation {
         value(Call.RENEW, claim);
         try {
             transaction.commit();
-            hasCheckpoint = true;
+            ticket.hasCheckpoint = true;
             transaction.begin();
         } catch (SQLException failed) {
             throw new OnceException(failed);
@@ -109,7 +108,7 @@ final class InTransaction extends Operation {
             throw error;
         }
         if (!response.isFinal()) {
-            abandon(error);
+            abandon(error, false);
             return response;
         }
         if (error == null && !transaction.isDoomed()) {
@@ -137,17 +136,18 @@ final class InTransaction extends Operation {
         return response;
     }
 
-    /** Checkpoints have committed the claim: the next request need not wait for its lease. */
+    /** Checkpoints, of whichever attempt, have committed the claim: the next request need not wait for its lease. */
     @Override
-    void abandon(Exception thrown) {
+    void abandon(Throwable thrown, boolean goesOn) {
         transaction.rollback();
-        if (!hasCheckpoint || gatesClaim != null) {
+        if (!ticket.hasCheckpoint || goesOn || gatesClaim != null) {
             return;
         }
         try {
             transaction.begin();
-            value(Call.RELEASE, claim);
+            value(Call.RELEASE, ticket.claim);
             transaction.commit();
+            ticket.hasCheckpoint = false;
         } catch (SQLException | RuntimeException failed) {
             transaction.rollback(); // the lease ends it
         }

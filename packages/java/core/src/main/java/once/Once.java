@@ -130,7 +130,7 @@ public final class Once {
             Operation operation = null;
             try {
                 operation = attempts.apply(ticket);
-                Response made = attempt(operation, handler);
+                Response made = attempt(operation, handler, ticket.attempt >= limit);
                 Telemetry.mark("run", ticket.attempt);
                 return made;
             } catch (Answered answer) {
@@ -153,9 +153,9 @@ public final class Once {
         }
     }
 
-    private static Response attempt(Operation operation, Handler handler) throws Exception {
-        operation.start();
+    private static Response attempt(Operation operation, Handler handler, boolean isLast) throws Exception {
         try {
+            operation.start();
             CURRENT.set(operation);
             Response made;
             try {
@@ -170,7 +170,10 @@ public final class Once {
         } catch (Answered answer) {
             throw answer;
         } catch (Exception error) {
-            operation.abandon(error);
+            operation.abandon(error, !isLast && operation.isRepeatable(error));
+            throw error;
+        } catch (Error error) { // is not repeated, but nobody else ends the claim
+            operation.abandon(error, false);
             throw error;
         }
     }

@@ -43,8 +43,8 @@ public abstract class Operation extends Bound {
     /** Records the response with the effects of the handler. Returns what the client gets. */
     abstract Response finish(Response response) throws Exception;
 
-    /** The handler threw, and nothing is answered but that. */
-    abstract void abandon(Exception thrown);
+    /** The handler threw, and nothing is answered but that. {@code goesOn}: another attempt is due, with the same claim. */
+    abstract void abandon(Throwable thrown, boolean goesOn);
 
     abstract boolean isRepeatable(Throwable thrown);
 

@@ -9,6 +9,7 @@ final class Ticket {
     final UUID claimId = UUID.randomUUID();
     String claim;
     int attempt;
+    boolean hasCheckpoint; // which has committed the claim
 
     Ticket(Once once, Request request) {
         this.once = once;

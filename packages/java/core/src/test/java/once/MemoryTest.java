@@ -112,8 +112,14 @@ class MemoryTest {
         assertThrows(IllegalStateException.class, () -> on.run(request, op -> Response.json(201, "paid")));
     }
 
-    /** As Spring's, when a method that joined it has marked it for rollback. */
-    private record Doomed(Transaction inner) implements Transaction {
+    /** Passes everything on. */
+    private static class Around implements Transaction {
+        private final Transaction inner;
+
+        Around(Transaction inner) {
+            this.inner = inner;
+        }
+
         @Override
         public void begin() throws SQLException {
             inner.begin();
@@ -121,17 +127,12 @@ class MemoryTest {
 
         @Override
         public void commit() throws SQLException {
-            throw new SQLException("rolled back");
+            inner.commit();
         }
 
         @Override
         public void rollback() {
             inner.rollback();
-        }
-
-        @Override
-        public boolean isDoomed() {
-            return true;
         }
 
         @Override
@@ -143,10 +144,22 @@ class MemoryTest {
         public Object[] call(Call call, Object... values) throws SQLException {
             return inner.call(call, values);
         }
+    }
+
+    /** As Spring's, when a method that joined it has marked it for rollback. */
+    private static final class Doomed extends Around {
+        Doomed(Transaction inner) {
+            super(inner);
+        }
 
         @Override
-        public void close() {
-            inner.close();
+        public void commit() throws SQLException {
+            throw new SQLException("rolled back");
+        }
+
+        @Override
+        public boolean isDoomed() {
+            return true;
         }
     }
 
@@ -165,6 +178,36 @@ class MemoryTest {
         Response done = once.run(request("a", "Idempotency-Key", "k"), steps);
         assertEquals("{\"name\":\"reserved\",\"state\":{\"id\":7}}", new String(done.body(), StandardCharsets.UTF_8));
         assertEquals(keys.get(0), keys.get(1));
+    }
+
+    @Test
+    void keepsTheClaimWhileAnotherAttemptIsDue() throws Exception {
+        List<Call> calls = new ArrayList<>();
+        Once on = Once.transactional(asked -> new Around(records.apply(asked)) {
+            @Override
+            public Object[] call(Call call, Object... values) throws SQLException {
+                calls.add(call);
+                return super.call(call, values);
+            }
+        }).scope("test");
+        Once.Handler steps = op -> {
+            int run = runs.incrementAndGet();
+            if (op.resume().name() == null) {
+                op.checkpoint("reserved");
+            }
+            if (run == 1) {
+                throw new SQLException("could not serialize", "40001");
+            }
+            if (run == 2) { // for good: the checkpoint of the first attempt has committed the claim
+                throw new IllegalStateException("as asked");
+            }
+            return Response.json(200, "through");
+        };
+        assertThrows(IllegalStateException.class, () -> on.run(request("a", "Idempotency-Key", "k"), steps));
+        assertEquals(2, runs.get());
+        assertEquals(1, java.util.Collections.frequency(calls, Call.RELEASE));
+        assertEquals(Call.RELEASE, calls.get(calls.size() - 1));
+        assertEquals(200, on.run(request("a", "Idempotency-Key", "k"), steps).status());
     }
 
     @Test

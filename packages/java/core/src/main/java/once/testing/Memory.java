@@ -36,6 +36,7 @@ public final class Memory implements Function<Request, Transaction> {
     private final Map<List<Object>, Kept> responses = new HashMap<>();
     private final Map<List<Object>, Object[]> checkpoints = new HashMap<>();
     private final Map<String, List<Object>> claims = new HashMap<>();
+    private final Set<String> released = new HashSet<>(); // claims, which do not come back
     private final Map<List<Object>, Transaction> open = new HashMap<>();
 
     public Memory(Connection connection) {
@@ -93,7 +94,8 @@ public final class Memory implements Function<Request, Transaction> {
                         yield change(() -> responses.put(id, kept));
                     }
                     case RECORDED -> recorded((String) v[0]);
-                    case RELEASE, LOCK -> null;
+                    case RELEASE -> change(() -> released.add((String) v[0]));
+                    case LOCK -> null;
                     case EMIT -> {
                         change(() -> events.add(new Event((String) v[0], (String) v[1], (String) v[2], (byte[]) v[3])));
                         yield new Object[] {UUID.nameUUIDFromBytes((byte[]) v[3]).toString()};
@@ -119,6 +121,9 @@ public final class Memory implements Function<Request, Transaction> {
             Kept kept = responses.get(id);
             if (open.computeIfAbsent(id, none -> this) != this) {
                 return new Object[] {"busy", null, 1.0, null, null, null, null};
+            }
+            if (released.contains(claim)) {
+                return new Object[] {"lost", null, null, null, null, null, null};
             }
             if (kept == null) {
                 claims.put(claim, id);
