@@ -61,7 +61,8 @@ int once__serve_listen(once__serve_listener_t *listener, const char *address, un
                        char *error, size_t size);
 void once__serve_listener_close(once__serve_listener_t *listener);
 
-/* Reads the token, and makes the file if there is none. Returns 0, or -1: `error` says why. */
+/* Make the file of the token if there is none, and read it. Return 0, or -1: `error` says why. */
+int once__serve_token_make(const char *path, char *error, size_t size);
 int once__serve_token_read(const char *path, char token[ONCE__SERVE_TOKEN_MAX + 1], char *error,
                            size_t size);
 

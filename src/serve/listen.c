@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -19,6 +20,8 @@
 #include "service/http.h"
 
 #define BACKLOG      511
+#define LOCK_TRIES   100 /* of a folder that another server begins to use */
+#define LOCK_WAIT_NS (50 * 1000 * 1000)
 #define TOKEN_MIN    16 /* characters */
 #define TOKEN_RANDOM 32 /* bytes of one that is made here */
 
@@ -46,15 +49,15 @@ static int is_served(const struct sockaddr_un *address)
     return served;
 }
 
-/* A socket in a file of this name, which only its owner can use until its mode is set. */
+/* A socket in a file of this name. It has its mode from the beginning: what is at the path later may be something else. */
 static int bind_file(const struct sockaddr_un *address, unsigned mode)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    mode_t mask = umask(0177);
+    mode_t mask = umask(0777 & ~(mode_t)mode);
     int failed = fd < 0 || bind(fd, (const struct sockaddr *)address, sizeof(*address)) != 0;
 
     (void)umask(mask);
-    if (failed || listen(fd, BACKLOG) != 0 || chmod(address->sun_path, mode) != 0) {
+    if (failed || listen(fd, BACKLOG) != 0) {
         int error = errno;
         (void)(fd >= 0 && close(fd));
         errno = error;
@@ -82,17 +85,26 @@ static int make_room(const struct sockaddr_un *address, char *error, size_t size
     return unlink(address->sun_path);
 }
 
-/* Two servers that begin at the same time must not both find nobody there: the folder is locked meanwhile. */
+/*
+ * Two servers that begin at the same time must not both find nobody there: the folder is locked meanwhile. -1 with errno;
+ * EWOULDBLOCK: others have had it locked for long, and no signal would end a wait for them.
+ */
 static int lock_folder(const char *path)
 {
     char copy[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
-    int fd;
+    const struct timespec pause = {.tv_nsec = LOCK_WAIT_NS};
+    int fd, tries = LOCK_TRIES, error;
 
     (void)snprintf(copy, sizeof(copy), "%s", path);
     fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0 && flock(fd, LOCK_EX) != 0) {
-        (void)close(fd);
-        return -1;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK || tries-- == 0) {
+            error = errno;
+            (void)close(fd);
+            errno = error;
+            return -1;
+        }
+        (void)nanosleep(&pause, NULL);
     }
     return fd;
 }
@@ -111,7 +123,8 @@ static int listen_unix(once__serve_listener_t *listener, unsigned mode, char *er
     folder = lock_folder(listener->path);
     if (folder < 0) {
         (void)snprintf(error, size, "cannot listen at %s: its folder: %s", listener->path,
-                       strerror(errno));
+                       errno == EWOULDBLOCK ? "another process has locked it (flock)"
+                                            : strerror(errno));
         return -2;
     }
     errno = 0;
@@ -119,7 +132,7 @@ static int listen_unix(once__serve_listener_t *listener, unsigned mode, char *er
     if (make_room(&address, error, size) == 0) {
         listener->fd = bind_file(&address, mode);
     }
-    if (listener->fd >= 0 && stat(listener->path, &found) == 0) {
+    if (listener->fd >= 0 && lstat(listener->path, &found) == 0) {
         listener->device = found.st_dev;
         listener->inode = found.st_ino;
     } else if (error[0] == '\0') {
@@ -204,7 +217,7 @@ void once__serve_listener_close(once__serve_listener_t *listener)
     if (listener->fd < 0) {
         return;
     }
-    if (listener->is_unix && stat(listener->path, &found) == 0 &&
+    if (listener->is_unix && lstat(listener->path, &found) == 0 &&
         found.st_dev == listener->device && found.st_ino == listener->inode) {
         (void)unlink(listener->path);
     }
@@ -265,6 +278,15 @@ static int is_token_text(const char *text, size_t len)
     return len >= TOKEN_MIN && len <= ONCE__SERVE_TOKEN_MAX;
 }
 
+int once__serve_token_make(const char *path, char *error, size_t size)
+{
+    if ((access(path, F_OK) != 0 && errno == ENOENT) && make_token(path) != 0 && errno != EEXIST) {
+        (void)snprintf(error, size, "cannot make the token file %s: %s", path, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
 int once__serve_token_read(const char *path, char token[ONCE__SERVE_TOKEN_MAX + 1], char *error,
                            size_t size)
 {
@@ -272,9 +294,6 @@ int once__serve_token_read(const char *path, char token[ONCE__SERVE_TOKEN_MAX + 
     ssize_t len = -1;
     int fd;
 
-    if (access(path, F_OK) != 0 && errno == ENOENT) {
-        (void)make_token(path); /* if it fails, opening the file says why */
-    }
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         (void)snprintf(error, size, "cannot read the token file %s: %s", path, strerror(errno));

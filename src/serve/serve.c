@@ -210,7 +210,8 @@ static int open_door(once__serve_t *serve, char *error, size_t size)
         return ONCE__SERVE_WRONG;
     }
     if (!serve->listener.is_unix &&
-        once__serve_token_read(set->token_file, serve->token, error, size) != 0) {
+        (once__serve_token_make(set->token_file, error, size) != 0 ||
+         once__serve_token_read(set->token_file, serve->token, error, size) != 0)) {
         return ONCE__SERVE_FAILED;
     }
     return ONCE__SERVE_ENDED;

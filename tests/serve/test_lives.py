@@ -1,5 +1,6 @@
 """Who may connect, and what happens when a caller or the server goes away."""
 import concurrent.futures
+import fcntl
 import json
 import os
 import signal
@@ -70,6 +71,14 @@ def test_two_servers_begin_at_once(tmp_path):
     for server in servers:
         server.kill()
         server.communicate()
+
+
+def test_a_folder_that_stays_locked(tmp_path):
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    code, said = refused("memory:", "--listen", f"unix:{tmp_path}/once.sock")
+    os.close(folder)
+    assert code == 3 and "locked" in said
 
 
 def test_bad_addresses(tmp_path):
@@ -164,6 +173,11 @@ def test_a_token_is_changed(tmp_path):
     server.process.send_signal(signal.SIGHUP)
     assert "mode 0600" in server.process.stdout.readline()
     assert server.client(new).get("/v1").status == 200
+    path.unlink()
+    server.process.send_signal(signal.SIGHUP)
+    assert "cannot read the token file" in server.process.stdout.readline()
+    assert server.client(new).get("/v1").status == 200
+    assert not path.exists()
     server.close()
 
 
