@@ -310,6 +310,74 @@ def test_released_after_a_checkpoint():
     assert count(asked.key) == 1
 
 
+@pytest.mark.parametrize("conflicts, status", [(1, 201), (6, 503)])
+def test_conflict_after_a_checkpoint(conflicts, status):
+    """The next attempt goes on behind the checkpoint with the claim that it has; after the last one the key is free."""
+    asked, seen = request(), []
+
+    def connect():
+        return psycopg.connect(URL)
+
+    async def produce(op):
+        seen.append((await op.resume())[0])
+        if seen[-1] is None:
+            run_sql(op.connection, asked.key)
+            await op.checkpoint("reserved")
+        if len(seen) <= conflicts:
+            with psycopg.connect(URL) as other:
+                op.connection.execute("ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM effects")
+                other.execute("UPDATE effects SET name = name WHERE name = %s", (asked.key,))
+                other.commit()
+                op.connection.execute("UPDATE effects SET name = name WHERE name = %s", (asked.key,))
+        return once.Response(201)
+
+    assert drive(run_operation(connect, asked, Options("t"), produce)).status == status
+    assert seen == [None] + ["reserved"] * (conflicts if status == 201 else 5)
+    assert drive(run_operation(connect, asked, Options("t"), produce)).status == 201 and count(asked.key) == 1
+
+
+def test_claim_that_was_released_in_between():
+    """The answer to the release was lost: the next attempt claims anew."""
+    asked, seen = request(), []
+
+    async def produce(op):
+        seen.append((await op.resume())[0])
+        if seen == [None]:
+            await op.checkpoint("reserved")
+            with psycopg.connect(URL, autocommit=True) as other:
+                other.execute("SELECT once.release(%s)", (op.claim,))
+                other.execute("SELECT pg_terminate_backend(%s)", (op.connection.info.backend_pid,))
+            op.connection.execute("SELECT 1")
+        return once.Response(201)
+
+    assert drive(run_operation(lambda: psycopg.connect(URL), asked, Options("t"), produce)).status == 201
+    assert seen == [None, "reserved"]
+
+
+def test_cancelled_while_it_ends():
+    """The transaction is rolled back: the connection can be used again, and the key is free."""
+    asked = request()
+
+    async def run():
+        async with await psycopg.AsyncConnection.connect(URL) as db:
+            block = once.operation(db, asked, scope="t")
+
+            async def cancelled(response):
+                raise asyncio.CancelledError
+
+            with pytest.raises(asyncio.CancelledError):
+                async with block as op:
+                    await db.execute("INSERT INTO effects VALUES (%s)", (asked.key,))
+                    op.respond({}, 201)
+                    op.finish = cancelled
+            assert db.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            async with once.operation(db, asked, scope="t") as op:
+                op.respond({}, 201)
+
+    asyncio.run(run())
+    assert count(asked.key) == 0
+
+
 def test_stale_claim():
     """A gate's claim that was taken over: the application answers 503, and changes nothing."""
     asked = request()

@@ -84,6 +84,7 @@ class AsyncOperation(AsyncBound):
         self.source, self.request, self.options = Source(connect), request, options
         self.claim = self.gates_claim = request.claim
         self.claim_id, self.attempt, self.is_open = str(uuid.uuid4()), 0, False
+        self.has_checkpoint = False  # in any attempt: it has committed the claim
         self.response: Optional[Response] = None
 
     def respond(self, value: object, status: int = 200, headers: Iterable[Tuple[str, str]] = ()) -> Response:
@@ -116,7 +117,7 @@ class AsyncOperation(AsyncBound):
         """The transaction begins, and this request holds the key. Raises Answered if there is nothing to run."""
         self.attempt += 1
         self.error: Optional[BaseException] = None  # what the handler raised; its statements are rolled back
-        self.has_checkpoint = self.holds = False
+        self.holds = False
         if not self.gates_claim:
             self.request.key  # pylint: disable=pointless-statement
         self.transport = await self.source.open()
@@ -127,7 +128,7 @@ class AsyncOperation(AsyncBound):
             if row:
                 raise replay(row, False)
         await self._hold()
-        trace(outcome="run", attempt=self.attempt)
+        trace(outcome="run", attempts=self.attempt)
         return self
 
     async def _hold(self) -> None:
@@ -156,9 +157,13 @@ class AsyncOperation(AsyncBound):
             raise problem("scope-missing")
         if not isinstance(scope, str):
             raise TypeError(f"the scope has to be a str, and it is a {type(scope).__name__}")
-        row = await self.transport.call("claim", scope, request.key, request.method, request.target, request.body,
-                                        options.lease, options.ttl, options.wait, self.claim_id)
-        outcome, claim, retry_after = (row or ("busy", None, 1))[:3]
+        for _ in range(2):
+            row = await self.transport.call("claim", scope, request.key, request.method, request.target, request.body,
+                                            options.lease, options.ttl, options.wait, self.claim_id)
+            outcome, claim, retry_after = (row or ("busy", None, 1))[:3]
+            if outcome != "lost":
+                break
+            self.claim_id = str(uuid.uuid4())  # the claim of an earlier attempt was released
         if outcome in ("run", "mine"):
             return str(claim)
         trace(outcome=outcome)
@@ -209,16 +214,18 @@ class AsyncOperation(AsyncBound):
         await self.transport.commit()
         return True
 
-    async def abandon(self, error: Optional[BaseException]) -> None:
-        """Nothing is recorded. A claim that is committed (by a checkpoint, or because it is in any store) is given back."""
+    async def abandon(self, error: Optional[BaseException], goes_on: bool = False) -> None:
+        """Nothing is recorded. A claim that is committed (by a checkpoint, or because it is in any store) is given back, unless the
+        next attempt goes on with it."""
         await self.transport.rollback()
         if not self.transport.transactional:
             if self.holds:
                 await self.transport.call("release" if isinstance(error, Release) else "doubt", self.claim)
-        elif self.has_checkpoint and not self.gates_claim and not self.transport.broken:
+        elif self.has_checkpoint and not goes_on and not self.gates_claim and not self.transport.broken:
             await self.transport.begin()
             await self._value("release", self.claim)
             await self.transport.commit()
+            self.has_checkpoint = False
         self.holds = False
 
     def is_repeatable(self, error: BaseException) -> bool:
@@ -231,13 +238,13 @@ class AsyncOperation(AsyncBound):
         lost = state[:2] == "08" or transport.broken or bool(getattr(error, "connection_invalidated", False))
         return state in CONFLICTS or lost or never_there
 
-    async def drop(self, error: BaseException) -> None:
+    async def drop(self, error: BaseException, goes_on: bool = False) -> None:
         """Ends the attempt: rolled back, its connection given back."""
         if not self.is_open:
             return
         self.is_open = False
         try:
-            await self.abandon(error)
+            await self.abandon(error, goes_on)
         finally:
             try:
                 await self.source.close(self.transport, error)
@@ -250,7 +257,7 @@ class AsyncOperation(AsyncBound):
         if not self.is_open and (isinstance(error, OSError) or is_drivers(error)):  # no connection
             raise problem("store-unavailable", retry_after=1) from error
         repeatable = self.is_open and self.is_repeatable(error)
-        await self.drop(error)
+        await self.drop(error, repeatable and self.attempt < self.options.attempts)
         if not repeatable:
             raise error
         log.warning("attempt %d of %d: %s %s", self.attempt, self.options.attempts, sqlstate(error), type(error).__name__)
@@ -341,7 +348,7 @@ class operation:
     async def __aenter__(self) -> AsyncOperation:
         try:
             return await self.inner.open()
-        except Exception as error:
+        except BaseException as error:
             await self.inner.drop(error)
             raise
 
@@ -351,7 +358,7 @@ class operation:
             if error is None and response is None:
                 raise RuntimeError("the operation has no response to record: call op.respond(...) in the block")
             sent = await inner.finish(response) if error is None and response else response
-        except Exception as failed:
+        except BaseException as failed:  # also cancelled
             error = failed
             raise
         finally:
