@@ -56,9 +56,10 @@ type mode interface {
 	start(ctx context.Context) (*Response, error)               // a response: there is nothing to run
 	finish(ctx context.Context, r *Response) (*Response, error) // records it, and gives the one to send
 	derive(ctx context.Context, step string) (key string, err error)
-	repeatable(ctx context.Context, err error) bool // the same again may work, and does no harm
-	isUnavailable(err error) bool                   // the answer is 503, and not 500
-	close(ctx context.Context)                      // rolls back what is not committed
+	handlerContext(ctx context.Context) context.Context // made of that of the request
+	repeatable(ctx context.Context, err error) bool     // the same again may work, and does no harm
+	isUnavailable(err error) bool                       // the answer is 503, and not 500
+	close(ctx context.Context)                          // rolls back what is not committed
 }
 
 // Op is one operation in the handler. Its transaction is that of the request.
@@ -313,7 +314,7 @@ func (op *Op) startContext() context.Context {
 
 // handle runs the handler. Its panic ends the attempt as the answer 500 does, and goes on, unless it is an error to be repeated.
 func (op *Op) handle(next http.Handler) (answer *Response) {
-	ctx := context.WithValue(op.request.Context(), contextKey{}, op)
+	ctx := context.WithValue(op.mode.handlerContext(op.request.Context()), contextKey{}, op)
 	request := op.request.WithContext(ctx)
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(op.body)), int64(len(op.body))
 	recorder := &recorder{header: http.Header{}, limit: op.options.BodyLimit}

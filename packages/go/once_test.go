@@ -314,6 +314,40 @@ func TestGatesClaim(t *testing.T) {
 	}
 }
 
+// The effect of a handler without a transaction is not undone: a client that hangs up must not leave half of it.
+func TestServeGoesOnWithoutTheClient(t *testing.T) {
+	var judged map[string]any
+	serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/claim" {
+			fmt.Fprint(w, `{"outcome": "run", "claim": "c", "epoch": 1}`)
+			return
+		}
+		json.NewDecoder(r.Body).Decode(&judged)
+		fmt.Fprint(w, `{"outcome": "done", "judgement": "record"}`)
+	}))
+	defer serve.Close()
+	type name struct{}
+	for store, wanted := range map[Store]error{Serve(serve.URL, ""): nil, NewMemory(nil): context.Canceled} {
+		ctx, hangUp := context.WithCancel(context.WithValue(context.Background(), name{}, "kept"))
+		handler := guard(store, HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			hangUp()
+			if r.Context().Err() != wanted || r.Context().Value(name{}) != "kept" {
+				t.Error(r.Context().Err(), r.Context().Value(name{}))
+			}
+			if err := r.Context().Err(); err != nil {
+				return err
+			}
+			return WriteJSON(w, 201, order{"o"})
+		}))
+		request := httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx)
+		request.Header.Set("Idempotency-Key", "k")
+		handler.ServeHTTP(httptest.NewRecorder(), request)
+	}
+	if response, _ := judged["response"].(map[string]any); response["status"] != 201.0 {
+		t.Fatal(judged)
+	}
+}
+
 // TestServe is about the calls; tests/packages has a real server.
 func TestServe(t *testing.T) {
 	var mu sync.Mutex

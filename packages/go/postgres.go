@@ -205,6 +205,9 @@ func (t *transaction) derive(ctx context.Context, step string) (key string, err 
 	return key, err
 }
 
+// handlerContext: a client that hangs up ends the work, and the transaction undoes it.
+func (t *transaction) handlerContext(ctx context.Context) context.Context { return ctx }
+
 func (t *transaction) repeatable(ctx context.Context, err error) bool {
 	t.session.Rollback(ctx) // what failed has no effect; and Lost needs the connection
 	switch state := sqlState(err); {

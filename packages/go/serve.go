@@ -229,6 +229,9 @@ func (c *call) derive(ctx context.Context, step string) (string, error) {
 	return told.Key, err
 }
 
+// handlerContext: nothing undoes half of an operation, so that a client that hangs up does not cancel it.
+func (c *call) handlerContext(ctx context.Context) context.Context { return detached{ctx} }
+
 // repeatable: nothing is repeated that has run, and ask has repeated the rest.
 func (c *call) repeatable(context.Context, error) bool { return false }
 
