@@ -516,6 +516,27 @@ static void recent_frames_are_in_memory(void **state)
     once__reader_close(reader);
 }
 
+/* Of writers that wait for work none keeps a large buffer: a tmpfs may have little room. */
+static void large_buffer_goes_with_the_sync(void **state)
+{
+    uint64_t usual, room;
+
+    put_all(0, 1, 100);
+    assert_int_equal(once__log_sync(the.log), ONCE_OK);
+    (void)once__buffer_of(the.index, once__log_slot(the.log), &usual);
+    for (uint32_t round = 1; round <= 3; round++) {
+        put_all(1, 3, 3000000);
+        (void)once__buffer_of(the.index, once__log_slot(the.log), &room);
+        assert_in_range(room, 3000000, 3200000);
+        assert_int_equal(once__log_sync(the.log), ONCE_OK);
+        assert_non_null(once__buffer_of(the.index, once__log_slot(the.log), &room));
+        assert_int_equal(room, usual);
+        put_all(0, 1, 100);
+        expect_all(0, 1, round + 1);
+        expect_all(1, 3, round);
+    }
+}
+
 static void frames_of_all_sizes(void **state)
 {
     static const size_t sizes[] = {8,      900,    4000,   5000,    70000,          200000,
@@ -1200,6 +1221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(appends_syncs_and_reads, start, end),
         cmocka_unit_test_setup_teardown(recent_frames_are_in_memory, start, end),
+        cmocka_unit_test_setup_teardown(large_buffer_goes_with_the_sync, start, end),
         cmocka_unit_test_setup_teardown(frames_of_all_sizes, start, end),
         cmocka_unit_test_setup_teardown(rolls_and_grows, start, end),
         cmocka_unit_test_setup_teardown(zeros_go_ahead, start, end),

@@ -136,6 +136,9 @@ int once__log_sync(once__log_t *log)
         own->synced = own->tail;
         once__store(&segment_of(log)->last, own->last);
         once__store(&segment_of(log)->synced, own->tail);
+        if (own->room > 2 * ONCE__BUFFER_ROOM) { /* others may need it; what fails is tried again */
+            (void)once__own_buffer(log->config.index, own, 0);
+        }
     }
     return code;
 }
@@ -299,9 +302,8 @@ int once__log_reserve(once__log_t *log, uint64_t bytes)
     if (code == ONCE_OK && !fits_segment(&log->own, bytes)) {
         code = roll(log, bytes);
     }
-    if (code == ONCE_OK && (bytes > log->own.room || log->own.room > 2 * ONCE__BUFFER_ROOM)) {
+    if (code == ONCE_OK && bytes > log->own.room) {
         code = once__own_buffer(log->config.index, &log->own, bytes);
-        code = bytes > log->own.room ? code : ONCE_OK; /* the one that it has will do */
     }
     if (code == ONCE_OK && !has_room(log, bytes)) {
         slide_buffer(&log->own, bytes);
