@@ -2,6 +2,7 @@
 import json
 import os
 import re
+from urllib.parse import unquote
 
 import pytest
 
@@ -71,6 +72,65 @@ def test_requests():
         Request("POST", "/", [("Once-Claim", "made up")]).claim
     with pytest.raises(TypeError, match="not a request"):
         Request.of(7)
+
+
+TARGETS = ["/v1/payments:charge", "/a@b?x=%2f", "/a%2Fb", "/caf%c3%a9", "/it's(1)*~"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_target_is_as_it_was_sent(target):
+    """As the gate has it: the fingerprint is the same with and without one."""
+    path, _, query = target.partition("?")
+    scope = {"type": "http", "method": "POST", "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "headers": []}
+    assert Request.of_asgi(scope).target == target
+    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": unquote(path, "latin-1"), "QUERY_STRING": query}
+    assert Request.of({**environ, "RAW_URI": target}).target == Request.of({**environ, "REQUEST_URI": target}).target == target
+    assert Request.of({**environ, "RAW_URI": "http://proxy" + target}).target == Request.of(environ).target
+    if "%2F" not in target and "%c3" not in target:  # which cannot be known without the server's help
+        assert Request.of(environ).target == target
+        assert Request.of_asgi({**scope, "raw_path": None}).target == target
+
+
+@pytest.mark.parametrize("target", TARGETS + ["/a?"])
+def test_target_of_a_real_server(target):
+    """Werkzeug, which Flask's development server is, and uvicorn; of the latter an empty query cannot be known."""
+    import http.client
+    import socket
+    import threading
+    import uvicorn
+    from werkzeug.serving import make_server
+    seen = []
+
+    def wsgi(environ, start_response):
+        seen.append(Request.of(environ).target)
+        start_response("200 OK", [])
+        return [b""]
+
+    async def asgi(scope, receive, send):
+        seen.append(Request.of_asgi(scope).target)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    def ask(port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", target)
+        connection.getresponse().read()
+        connection.close()
+
+    server = make_server("127.0.0.1", 0, wsgi)
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    ask(server.server_port)
+    thread.join()
+    server.server_close()
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        other = uvicorn.Server(uvicorn.Config(asgi, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=other.run, kwargs={"sockets": [sock]})
+        thread.start()
+        ask(sock.getsockname()[1])
+        other.should_exit = True
+        thread.join()
+    assert seen == [target, target.rstrip("?")]
 
 
 def test_what_is_recorded():

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 Headers = List[Tuple[str, str]]
 CLAIM = re.compile(r"[A-Za-z0-9_-]{70}")
+SAFE = "/:@!$&'()*+,;=~"  # what a path may have as it is (RFC 3986): most clients do not encode it
 # Of the connection or of the moment, or made anew by every server: not part of a record.
 NOT_RECORDED = frozenset(("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer",
                           "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie"))
@@ -149,6 +150,10 @@ def parse_key(values: List[str]) -> str:
     return key
 
 
+def target_of(path: str, query: str) -> str:
+    return path + ("?" + query if query else "")
+
+
 class Request:
     """What tells one operation from another. `Request.of` makes one of a framework's request."""
 
@@ -191,12 +196,15 @@ class Request:
         if body is not None and len(body) < int(environ.get("CONTENT_LENGTH") or 0):
             raise Answered(Response.json({"error": "the body is shorter than its Content-Length: it was cut off"}, 400))
         headers = [(name[5:].replace("_", "-"), value) for name, value in environ.items() if name.startswith("HTTP_")]
-        path = quote((environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1", "replace"))
-        query = environ.get("QUERY_STRING", "")
-        return cls(environ["REQUEST_METHOD"], path + ("?" + query if query else ""), headers, body or b"", request)
+        target = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+        if not target.startswith("/"):  # the server does not tell, or it is a proxy's
+            path = (environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).encode("latin-1", "replace")
+            target = target_of(quote(path, SAFE), environ.get("QUERY_STRING", ""))
+        return cls(environ["REQUEST_METHOD"], target, headers, body or b"", request)
 
     @classmethod
     def of_asgi(cls, scope: Any, body: bytes = b"", native: Any = None) -> "Request":
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        query = scope.get("query_string", b"").decode("latin-1")
-        return cls(scope["method"], quote(scope["path"]) + ("?" + query if query else ""), headers, body, native or scope)
+        raw = scope.get("raw_path")
+        target = target_of(raw.decode("latin-1") if raw else quote(scope["path"], SAFE), scope.get("query_string", b"").decode("latin-1"))
+        return cls(scope["method"], target, headers, body, native or scope)
