@@ -23,14 +23,16 @@ class Exchange {
       this.capture.begin().then(resolve);
       this.give({ op, reject });
     });
-    requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => {
-      if (!this.waiting) return this.capture.send(sent);
-      this.capture.begin().then(() => this.capture.send(sent)); // instead of what Nest sends when the route ends
-      return this.give({});
-    }).catch((error) => {
+    const pass = (error) => {
       this.capture.release();
       return this.waiting ? this.give({ error }) : next(error);
-    });
+    };
+    requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => {
+      if (!this.waiting) return this.capture.send(sent);
+      const ended = this.capture.begin(); // instead of what Nest sends when the route ends
+      this.give({});
+      return ended.then(() => this.capture.send(sent));
+    }).catch(pass).catch(() => response.destroy()); // some of it is out
   }
 
   /** The turn of the interceptor: of the one that waits for it, or of the next, in another run of the route. */

@@ -12,6 +12,13 @@ function fieldsOf(raw) {
   return names.flatMap((name) => [raw.getHeader(name)].flat().map((value) => [name, String(value)]));
 }
 
+/** As Node refuses it when it is sent, which is too late here. */
+function statusOf(found) {
+  const status = found | 0;
+  if (status < 100 || status > 999) throw Object.assign(new RangeError(`Invalid status code: ${found}`), { code: 'ERR_HTTP_INVALID_STATUS_CODE' });
+  return status;
+}
+
 /** Holds back what is written to a response of Node, until it is recorded. `more` are headers that it does not have yet. */
 class Capture {
   constructor(raw, more = {}) {
@@ -46,7 +53,7 @@ class Capture {
       if (done) process.nextTick(done);
     };
     raw.writeHead = (status, message, headers = message) => {
-      raw.statusCode = status;
+      raw.statusCode = statusOf(status);
       const fields = Array.isArray(headers) ? headers.flat().flatMap((_, at, all) => (at % 2 ? [] : [[all[at], all[at + 1]]]))
         : Object.entries(typeof headers === 'object' ? headers ?? {} : {});
       for (const [name, value] of fields) if (value !== undefined) raw.setHeader(name, value);
@@ -63,8 +70,9 @@ class Capture {
       return true;
     };
     raw.end = (...args) => {
+      const status = statusOf(raw.statusCode);
       add(...args);
-      this.caught ??= new Response(raw.statusCode, fieldsOf(raw), Buffer.concat(parts)); // the first one counts
+      this.caught ??= new Response(status, fieldsOf(raw), Buffer.concat(parts)); // the first one counts
       resolve(this.caught);
       for (const listener of waiting.splice(0)) process.nextTick(() => listener.call(raw));
       return raw;
@@ -174,10 +182,10 @@ function idempotent(database, options) {
       }
     };
 
-    requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => capture.send(sent), (error) => {
+    requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => capture.send(sent)).catch((error) => {
       capture.release();
       pass(error);
-    });
+    }).catch(() => capture.raw.destroy()); // some of it is out
   });
 }
 

@@ -40,6 +40,7 @@ const servers = {
     app.post('/orders', idempotent((request, response) => business(request.body, (value) => response.status(201).json(value))));
     app.post('/next', idempotent((request, response, next) => next(Object.assign(new Error('no'), { status: 404 }))));
     app.post('/stream', idempotent((request, response) => Readable.from(['a', Buffer.from('b')]).pipe(response.type('text/plain'))));
+    app.post('/status', idempotent((request, response) => void response.writeHead(1000).end()));
     app.post('/pipeline', idempotent((request, response) => pipeline(Readable.from(['a', 'b']), response)));
     app.use((error, request, response, next) => response.status(error.status ?? 500).json({ error: error.message }));
     const server = await new Promise((resolve) => { const made = app.listen(0, '127.0.0.1', () => resolve(made)); });
@@ -52,6 +53,7 @@ const servers = {
     app.addHook('onRequest', async (request, reply) => void reply.header('Access-Control-Allow-Origin', '*'));
     app.post('/orders', idempotent(async (request, reply) => business(request.body, (value) => reply.code(201).send(value))));
     app.post('/next', idempotent((request, reply) => reply.code(404).send({ error: 'no' })));
+    app.post('/status', idempotent((request, reply) => void reply.raw.writeHead(1000).end()));
     app.post('/stream', idempotent(async (request, reply) => reply.type('text/plain').send(Readable.from(['a', Buffer.from('b')]))));
     return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() };
   },
@@ -75,6 +77,10 @@ servers.nest = async (memory, business, options) => {
       throw new nest.NotFoundException();
     }
 
+    status(response) {
+      response.writeHead(1000).end();
+    }
+
     stream() {
       return new nest.StreamableFile(Readable.from([Buffer.from('a'), Buffer.from('b')]), { type: 'text/plain' });
     }
@@ -83,6 +89,8 @@ servers.nest = async (memory, business, options) => {
   decorate(Orders.prototype, 'orders', nest.Post('orders'), Idempotent({ wait: false }));
   nest.Body()(Orders.prototype, 'orders', 0);
   decorate(Orders.prototype, 'next', nest.Post('next'), Idempotent());
+  decorate(Orders.prototype, 'status', nest.Post('status'), Idempotent());
+  nest.Res()(Orders.prototype, 'status', 0);
   decorate(Orders.prototype, 'stream', nest.Post('stream'), Idempotent());
   class Application {}
   nest.Module({ controllers: [Orders], imports: [OnceModule.forRoot({ database: memory, scope: 't', ...quiet, ...options })] })(Application);
@@ -163,6 +171,16 @@ for (const framework of Object.keys(servers)) {
     const headers = { ...KEY, 'Once-Claim': 'c'.repeat(70) };
     assert.deepEqual([(await post({}, headers)).text, (await post({}, headers)).text, calls.length], ['{"number":1}', '{"number":1}', 1]);
   }));
+
+  test(`${framework}: what Node does not send`, async () => {
+    const memory = new Memory();
+    await using(framework, memory, async (post) => {
+      assert.equal((await post({}, KEY, '/status')).status, 500);
+      assert.equal((await post({}, { 'Idempotency-Key': 'k-2' })).status, 201);
+      for (const { response } of memory.responses.values()) response.headers = '[["X-A", "a\\nb"]]'; // as another program may record it
+      assert.equal((await post({}, { 'Idempotency-Key': 'k-2' })).status, 500);
+    });
+  });
 
   test(`${framework}: streams`, () => using(framework, new Memory(), async (post) => {
     const [first, again] = [await post({}, KEY, '/stream'), await post({}, KEY, '/stream')];
