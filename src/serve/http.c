@@ -182,11 +182,33 @@ static enum MHD_Result send_answer(once__serve_request_t *request)
 
 /* ---------------------------------------------------------------------------------------------------------- operations */
 
-static void begin(once__serve_request_t *request)
+/* Reads what was sent. Returns 0, or -1 after the refusal, which keeps nothing of it. */
+static int read_input(once__serve_request_t *request)
 {
     const once__serve_operation_t *operation = request->operation;
-    once__serve_t *serve = request->serve;
+    const once__buf_t *body = &request->body;
     once__serve_wrong_t wrong = {0};
+    int failed = once__serve_read(&request->input, body->data != NULL ? body->data : "", body->len,
+                                  operation->allowed, operation->needed, &wrong);
+
+    if (failed == 0 && request->serve->settings->needs_scope &&
+        (request->input.given & ONCE__SERVE_KEY) && request->input.scope.len == 0) {
+        wrong = (once__serve_wrong_t){
+            ONCE_E_INVALID,
+            "\"scope\" is missing or empty, and this server needs one (--scope-required)"};
+        failed = -1;
+    }
+    once__buf_free(&request->body);
+    if (failed != 0) {
+        once__serve_input_free(&request->input);
+        once__serve_fail(request, wrong.code, wrong.text);
+    }
+    return failed;
+}
+
+static void begin(once__serve_request_t *request)
+{
+    once__serve_t *serve = request->serve;
 
     request->is_begun = 1;
     request->line->arrive_by = 0;
@@ -204,21 +226,10 @@ static void begin(once__serve_request_t *request)
         once__serve_fail(request, ONCE_E_CLOSED, "the server is stopping");
         return;
     }
-    if (once__serve_read(&request->input, request->body.data != NULL ? request->body.data : "",
-                         request->body.len, operation->allowed, operation->needed, &wrong) != 0) {
-        once__serve_fail(request, wrong.code, wrong.text);
-        return;
+    if (read_input(request) == 0) {
+        serve->has_asked = 1;
+        request->operation->begin(request);
     }
-    if (serve->settings->needs_scope && (request->input.given & ONCE__SERVE_KEY) &&
-        request->input.scope.len == 0) {
-        once__serve_fail(request, ONCE_E_INVALID,
-                         "\"scope\" is missing or empty, and this server needs one "
-                         "(--scope-required)");
-        return;
-    }
-    once__buf_free(&request->body);
-    serve->has_asked = 1;
-    operation->begin(request);
 }
 
 static int is_get(const char *method)
@@ -457,13 +468,19 @@ static int is_endless(const once__serve_request_t *request)
 
 static void receive(once__serve_request_t *request, const char *bytes, size_t len)
 {
-    if (request->status != 0) {
-        return; /* it is refused */
+    once__buf_t *body = &request->body;
+    int code;
+
+    if (request->status != 0 || body->error != ONCE_OK) {
+        return; /* it is refused, or will be */
     }
-    if (request->body.error == ONCE_OK && !has_room(request, len)) {
-        request->body.error = ONCE_E_NOMEM;
+    code = has_room(request, len) ? once__buf_add(body, bytes, len) : ONCE_E_NOMEM;
+    if (code != ONCE_OK) { /* nothing of it is kept */
+        once__buf_free(body);
+        body->error = code;
+        request->serve->bytes -= request->bytes;
+        request->bytes = 0;
     }
-    (void)once__buf_add(&request->body, bytes, len); /* the error stays */
 }
 
 static enum MHD_Result handle(void *data, struct MHD_Connection *connection, const char *path,

@@ -8,9 +8,11 @@
 
 #include "base/bytes.h"
 
-#define PART_MAX  (64 * 1024) /* of scope, method, target and subject, as in libonce */
-#define DAY_MS    (24ull * 60 * 60 * 1000)
-#define TTL_MAX   (3650 * DAY_MS)
+#define PART_MAX (64 * 1024) /* of scope, method, target and subject, as in libonce */
+#define DAY_MS   (24ull * 60 * 60 * 1000)
+#define TTL_MAX  (3650 * DAY_MS)
+#define VALUES_MAX                                                                                 \
+    10000 /* far more than the headers of a response or the claims of a renewal are */
 #define CLAIM_RAW (ONCE_ID_SIZE + 4 + ONCE_CLAIM_ID_SIZE)
 
 typedef enum kind {
@@ -452,6 +454,27 @@ static int check_members(const once__serve_input_t *input, unsigned needed,
     return input->given & ONCE__SERVE_KEY ? check_key(input, wrong) : 0;
 }
 
+/*
+ * Has the text more values than any request? Read, each takes many times the memory of its text: "[]," becomes over 100 bytes.
+ * Up to the first error, where the parser stops, what begins a value or separates two is found as the parser finds it.
+ */
+static int has_many_values(const char *text, size_t len)
+{
+    size_t count = 0;
+    int in_string = 0;
+
+    for (size_t i = 0; i < len && count <= VALUES_MAX; i++) {
+        if (text[i] == '"') {
+            in_string = !in_string;
+        } else if (in_string) {
+            i += text[i] == '\\'; /* and what it escapes */
+        } else {
+            count += text[i] == ',' || text[i] == '[' || text[i] == '{';
+        }
+    }
+    return count > VALUES_MAX;
+}
+
 int once__serve_read(once__serve_input_t *input, const char *text, size_t len, unsigned allowed,
                      unsigned needed, once__serve_wrong_t *wrong)
 {
@@ -461,6 +484,9 @@ int once__serve_read(once__serve_input_t *input, const char *text, size_t len, u
     memset(input, 0, sizeof(*input));
     input->response = none;
     input->recover = ONCE_RECOVER_HOLD;
+    if (has_many_values(text, len)) {
+        return refuse(wrong, ONCE_E_INVALID, "the body has more than %d values", VALUES_MAX);
+    }
     input->json = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (input->json == NULL) { /* jansson's own words may repeat what was sent */
         return refuse(wrong, ONCE_E_INVALID, "the body is not JSON (line %d, column %d)",

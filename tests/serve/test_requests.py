@@ -5,7 +5,8 @@ import socket
 
 import jsonschema
 import pytest
-from service import OPENAPI, PATIENCE, Server, claim_id, dial, fits, request_schema
+from brokers import free_port
+from service import OPENAPI, PATIENCE, Client, Server, claim_id, dial, fits, request_schema
 from waiting import until
 
 CLAIM = 69 * "B" + "A"
@@ -113,6 +114,17 @@ def test_malformed(client, text):
     assert client.claim(claim_id())["outcome"] == "run"  # the same connection goes on
 
 
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '"\\\\"', '"\\\""'])
+def test_many_values(client, value):
+    """They would need far more memory than their text."""
+    answer = client.post("/v1/claim", '{"key": [' + ",".join(200000 * [value]) + "]}")
+    assert answer.status == 400 and "values" in answer.json["detail"]
+
+
+def test_many_separators_in_a_text(client):
+    assert client.claim(claim_id(), body=20000 * "[{,\\\"")["outcome"] == "run"
+
+
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonx"])
 def test_other_content(client, kind):
     assert client.post("/v1/claim", {"key": "k"}, Content_Type=kind).status == 400
@@ -158,7 +170,8 @@ def test_too_big(tmp_path):
 
 def test_memory_is_short_when_a_claim_is_granted(tmp_path):
     """Requests that wait leave no room for the answer to the next caller: it must learn of its claim all the same."""
-    server = Server("memory:", "--max-request", "1k", folder=tmp_path)
+    page = f"127.0.0.1:{free_port()}"  # has its own memory
+    server = Server("memory:", "--max-request", "1k", "--metrics", page, folder=tmp_path)
     client = server.client()
     claim = client.run("k")
     room, count, left = 16 * 1024, 32, 160
@@ -167,8 +180,9 @@ def test_memory_is_short_when_a_claim_is_granted(tmp_path):
     waiting = [dial(server.address) for _ in range(count)]
     for line in waiting:
         line.sendall(raw("claim", request))
-    probe = json.dumps({"key": "k"}).ljust(left + 1)  # there is no room for it when all of them are there
-    until(lambda: client.post("/v1/get", probe).status == 503, "the waiting callers", PATIENCE)
+    until(lambda: server.metric("once_serve_waiting", Client(page)) == count, "the waiting callers", PATIENCE)
+    probe = json.dumps({"key": "k"}).ljust(left + 1)
+    assert client.post("/v1/get", probe).status == 503
     assert client.ask("release", claim=claim) == {"outcome": "done"}
     answered = select.select(waiting, [], [], PATIENCE)[0]
     assert len(answered) == 1 and b'"run"' in answered[0].recv(65536)
