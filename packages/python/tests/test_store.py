@@ -1,9 +1,11 @@
 """`once.Store` with a real `once serve` on a store in memory."""
 import asyncio
+import contextlib
 import itertools
 import os
 import subprocess
 import threading
+import time
 import uuid
 
 import pytest
@@ -14,16 +16,24 @@ from once.transport import drive
 numbers = itertools.count(1)
 
 
+@contextlib.contextmanager
+def serve(path):
+    program = os.path.join(os.environ["ONCE_BUILD"], "once")
+    server = subprocess.Popen([program, "serve", f"local:{path}.d", "--listen", f"unix:{path}"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert '"listening"' in server.stdout.readline()
+        threading.Thread(target=server.stdout.read, daemon=True).start()
+        yield f"unix:{path}"
+    finally:
+        server.kill()
+        server.wait()
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("serve") / "s"
-    program = os.path.join(os.environ["ONCE_BUILD"], "once")
-    server = subprocess.Popen([program, "serve", f"local:{path}.d", "--listen", f"unix:{path}"], stdout=subprocess.PIPE, text=True)
-    assert '"listening"' in server.stdout.readline()
-    threading.Thread(target=server.stdout.read, daemon=True).start()
-    yield f"unix:{path}"
-    server.kill()
-    server.wait()
+    with serve(path) as made:
+        yield made
 
 
 def request():
@@ -78,6 +88,32 @@ def test_behind_a_gate(address):
         with pytest.raises(once.Answered, match="503"):
             with once.operation(store, once.Request("POST", "/orders", [("Once-Claim", claim)])):
                 pytest.fail("ran")
+
+
+def record(address, asked):
+    transport = once.Store(address)()
+    try:
+        return drive(transport.ask("get", {"scope": "t", "key": asked.key}, 15))["record"]
+    finally:
+        drive(transport.close())
+
+
+def test_renewed_after_a_restart(tmp_path):
+    """The connection of the claim is gone with the server; the handler works on, and its claim is renewed at the next one."""
+    asked, path = request(), tmp_path / "s"
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        store = once.Store(first.enter_context(serve(path)))
+        with once.operation(store, asked, scope="t", lease=6) as op:
+            begun = record(f"unix:{path}", asked)
+            first.close()
+            again = second.enter_context(serve(path))
+            found = begun
+            while found["lease_until"] == begun["lease_until"]:
+                found = record(again, asked)
+                assert found["state"] == "pending" and not found["stuck"], found
+                time.sleep(0.1)
+            op.respond({}, 201)
+    assert store.renewals.due == {}
 
 
 def test_derives_at_the_same_time(address):

@@ -6,15 +6,20 @@ import base64
 import contextlib
 import io
 import json
+import logging
+import math
+import os
 import socket
+import threading
 import time
 from http.client import parse_headers
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Tuple
 from urllib.parse import urlsplit
 
 from .message import Response, problem
-from .transport import Records, Row, Transport, resolve
+from .transport import Records, Row, Transport, drive, resolve
 
+log = logging.getLogger("once")
 Json = Dict[str, Any]
 
 
@@ -29,7 +34,7 @@ class Store(Records):
             raise ValueError(f"{address!r} is not where once serve listens: unix:PATH, or http://127.0.0.1:PORT")
         self.path = parts.path if parts.scheme == "unix" else ""
         self.host, self.port = parts.hostname or "", parts.port or 80
-        self.recover, self.patience = recover, patience
+        self.recover, self.patience, self.renewals = recover, patience, Renewals(self)
         self.head = f"Host: {parts.netloc or 'once'}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
 
     def __call__(self) -> Transport:
@@ -38,6 +43,69 @@ class Store(Records):
         except RuntimeError:
             return StoreTransport(self, blocking=True)
         return StoreTransport(self, blocking=False)
+
+
+class Renewals:
+    """Extends the leases of the claims that are at work, in a thread. The server does that, too, but only until the connection of a
+    claim ends, as it does when the server is restarted. Most operations are over before anything is due."""
+    MOST = 1000  # in one request
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.reset()
+
+    def reset(self) -> None:
+        self.process, self.changed, self.wakes = os.getpid(), threading.Condition(), -math.inf
+        self.due: Dict[str, Tuple[float, float]] = {}  # of a claim: when, and its lease
+        self.thread: Optional[threading.Thread] = None
+
+    def add(self, claim: str, lease: float) -> None:
+        if self.process != os.getpid():  # forked: the claims are those of another process, and its thread is not here
+            self.reset()
+        with self.changed:
+            when = time.monotonic() + lease / 3
+            self.due[claim] = (when, lease)
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, name="once-renewals", daemon=True)
+                self.thread.start()
+            elif when < self.wakes:
+                self.changed.notify()
+
+    def remove(self, claim: str) -> None:
+        with self.changed:
+            self.due.pop(claim, None)
+
+    def run(self) -> None:
+        while True:
+            with self.changed:
+                now = time.monotonic()
+                claims = [claim for claim, (when, _) in self.due.items() if when <= now][:self.MOST]
+                if not claims:
+                    self.wakes = min((when for when, _ in self.due.values()), default=math.inf)
+                    self.changed.wait(None if self.wakes == math.inf else self.wakes - now)
+                    self.wakes = -math.inf
+                    continue
+            for claim, outcome in zip(claims, self.renew(claims)):
+                self.go_on(claim, outcome)
+
+    def renew(self, claims: List[str]) -> List[str]:
+        transport = StoreTransport(self.store, blocking=True)
+        try:
+            outcomes: List[str] = drive(transport.ask("renew", {"claims": claims}, 0))["outcomes"]
+            return outcomes
+        except Exception as error:
+            log.warning("%d claims cannot be renewed: %s", len(claims), error.__cause__ or error)
+            return ["failed"] * len(claims)
+        finally:
+            drive(transport.close())
+
+    def go_on(self, claim: str, outcome: str) -> None:
+        with self.changed:
+            if outcome == "lost":
+                self.due.pop(claim, None)
+            elif claim in self.due:
+                lease = self.due[claim][1]
+                self.due[claim] = (time.monotonic() + lease / (3 if outcome == "done" else 10), lease)
 
 
 def with_body(body: bytes, more: Json) -> Json:
@@ -60,6 +128,7 @@ def to_row(told: Optional[Json]) -> Row:
 class StoreTransport(Transport):
     """Calls on a connection of the operation's own: the server renews the claim for as long as it is open."""
     transactional = broken = False
+    kept: Optional[str] = None  # the claim that is renewed
     reader: Any = None
     writer: Any = None
 
@@ -71,6 +140,11 @@ class StoreTransport(Transport):
         pass
 
     async def close(self) -> None:
+        if self.kept is not None:
+            self.store.renewals.remove(self.kept)
+        self.disconnect()
+
+    def disconnect(self) -> None:
         writer, self.reader, self.writer = self.writer, None, None
         with contextlib.suppress(OSError):  # what was not sent
             if writer is not None:
@@ -91,6 +165,9 @@ class StoreTransport(Transport):
             "scope": scope, "key": key, "method": method, "target": target, "recover": self.store.recover, "renew": "connection",
             "lease_ms": int(lease * 1000), "ttl_ms": int(ttl * 1000), "wait_ms": 60000 if wait else 0,
             "claim_id": claim_id.replace("-", "")}), min(2, self.store.patience))
+        if told["outcome"] in ("run", "mine"):
+            self.kept = told["claim"]
+            self.store.renewals.add(told["claim"], lease)
         return (told["outcome"], told.get("claim"), told.get("retry_after_ms", 0) / 1000, *(to_row(told.get("response")) or ()))
 
     async def renew(self, claim: str) -> None:
@@ -129,7 +206,7 @@ class StoreTransport(Transport):
                 cause = RuntimeError(f"once serve answered {path} with {status}: {told.get('detail')}")
             if status == 200:
                 return told
-            await self.close()
+            self.disconnect()
             if not told.get("retryable"):
                 raise cause
             if time.monotonic() + delay > end:
