@@ -166,6 +166,9 @@ public final class Once {
             } finally {
                 CURRENT.remove();
             }
+            if (made.body().length > BODY_LIMIT) {
+                throw new IllegalStateException("the response is larger than " + BODY_LIMIT + " bytes, and is not recorded");
+            }
             return operation.finish(made);
         } catch (Answered answer) {
             throw answer;

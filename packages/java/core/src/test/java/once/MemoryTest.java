@@ -90,6 +90,14 @@ class MemoryTest {
     }
 
     @Test
+    void boundsResponses() throws Exception {
+        Response largest = new Response(200, List.of(), new byte[Once.BODY_LIMIT]);
+        assertEquals(200, once.run(request("a", "Idempotency-Key", "k"), op -> largest).status());
+        Response more = new Response(200, List.of(), new byte[Once.BODY_LIMIT + 1]);
+        assertThrows(IllegalStateException.class, () -> once.run(request("a", "Idempotency-Key", "k-2"), op -> more));
+    }
+
+    @Test
     void repeatsConflictsAndGivesUp() throws Exception {
         Response answer = once.attempts(3).run(request("a", "Idempotency-Key", "k"), op -> {
             if (runs.incrementAndGet() < 3) {

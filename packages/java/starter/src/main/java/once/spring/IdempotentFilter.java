@@ -7,8 +7,10 @@ import jakarta.servlet.ReadListener;
 import jakarta.servlet.RequestDispatcher;
 import jakarta.servlet.ServletException;
 import jakarta.servlet.ServletInputStream;
+import jakarta.servlet.ServletOutputStream;
 import jakarta.servlet.ServletRequest;
 import jakarta.servlet.ServletResponse;
+import jakarta.servlet.WriteListener;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletRequestWrapper;
 import jakarta.servlet.http.HttpServletResponse;
@@ -16,12 +18,19 @@ import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.OutputStreamWriter;
+import java.io.PrintWriter;
+import java.net.URLDecoder;
+import java.net.URLEncoder;
 import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Enumeration;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import once.Header;
@@ -32,7 +41,7 @@ import once.Response;
 import org.springframework.beans.factory.ObjectProvider;
 import org.springframework.core.Ordered;
 import org.springframework.core.annotation.AnnotatedElementUtils;
-import org.springframework.http.server.ServletServerHttpRequest;
+import org.springframework.http.MediaType;
 import org.springframework.web.filter.OncePerRequestFilter;
 import org.springframework.web.method.HandlerMethod;
 import org.springframework.web.servlet.DispatcherServlet;
@@ -74,12 +83,28 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
             chain.doFilter(request, response);
             return;
         }
-        byte[] body = new ServletServerHttpRequest(request).getBody().readNBytes(Once.BODY_LIMIT + 1); // forms, too
+        byte[] body = request.getInputStream().readNBytes(Once.BODY_LIMIT + 1);
         boolean hasParts = request.getContentType() != null && request.getContentType().startsWith("multipart/");
         if (body.length > Once.BODY_LIMIT || hasParts) {
             response.sendError(hasParts ? 415 : 413, "an @Idempotent handler takes bodies up to 16 MiB, without parts");
             return;
         }
+        HttpServletRequest asked = request;
+        if (isForm(request) && body.length > 0) { // its bytes were read here, so the container has no parameters of them
+            try {
+                asked = new WithForm(request, body);
+            } catch (IllegalArgumentException wrong) {
+                response.sendError(400, "the form is not encoded as one: " + wrong.getMessage());
+                return;
+            }
+        } else if (isForm(request) && request.getContentLengthLong() != 0) { // another filter has read it: what it made of it
+            body = encode(request.getParameterMap());
+        }
+        run(asked, response, body, handler, chain);
+    }
+
+    private void run(HttpServletRequest request, HttpServletResponse response, byte[] body, HandlerMethod handler, FilterChain chain)
+        throws ServletException, IOException {
         request.setAttribute(HANDLER, handler);
         Map<String, List<String>> before = headersOf(response);
         Attempt attempt = new Attempt(request, response, body, before);
@@ -96,6 +121,18 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
             attempt.forget();
             throw new ServletException(error);
         }
+    }
+
+    private static boolean isForm(HttpServletRequest request) {
+        String type = request.getContentType();
+        return type != null && type.toLowerCase(Locale.ROOT).startsWith(MediaType.APPLICATION_FORM_URLENCODED_VALUE);
+    }
+
+    private static byte[] encode(Map<String, String[]> parameters) {
+        List<String> pairs = new ArrayList<>();
+        parameters.forEach((name, values) -> List.of(values).forEach(value -> pairs.add(
+            URLEncoder.encode(name, StandardCharsets.UTF_8) + "=" + URLEncoder.encode(value, StandardCharsets.UTF_8))));
+        return String.join("&", pairs).getBytes(StandardCharsets.US_ASCII);
     }
 
     private HandlerMethod handlerOf(HttpServletRequest request) {
@@ -154,9 +191,11 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
             FilterChain next = again ? dispatcher.getObject()::service : chain;
             again = true;
             next.doFilter(new Repeated(request, body), captured);
+            captured.check();
             if (captured.message != null) {
                 captured.resetBuffer();
                 showError(captured);
+                captured.check();
             }
             List<Header> headers = new ArrayList<>();
             headersOf(captured).forEach((name, values) -> values.stream().skip(before.getOrDefault(name, List.of()).size())
@@ -202,12 +241,74 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
         }
     }
 
-    /** Keeps the body and the error. */
+    /** Keeps the body, within its limit, and the error. */
     private static final class Captured extends ContentCachingResponseWrapper {
         String message;
+        private boolean isTooLarge;
+        private PrintWriter writer;
 
         Captured(HttpServletResponse response) {
             super(response);
+        }
+
+        /** A writer hides the errors of its stream, and an exception handler may have answered one. */
+        void check() {
+            if (writer != null) {
+                writer.flush();
+            }
+            if (isTooLarge) {
+                throw new IllegalStateException("the response of an @Idempotent handler is larger than 16 MiB, and is not recorded");
+            }
+        }
+
+        @Override
+        public ServletOutputStream getOutputStream() throws IOException {
+            ServletOutputStream out = super.getOutputStream();
+            return new ServletOutputStream() {
+                @Override
+                public void write(int value) throws IOException {
+                    write(new byte[] {(byte) value}, 0, 1);
+                }
+
+                @Override
+                public void write(byte[] from, int offset, int length) throws IOException {
+                    isTooLarge |= (long) getContentSize() + length > Once.BODY_LIMIT;
+                    if (isTooLarge) {
+                        throw new IOException("the response is larger than 16 MiB");
+                    }
+                    out.write(from, offset, length);
+                }
+
+                @Override
+                public boolean isReady() {
+                    return true;
+                }
+
+                @Override
+                public void setWriteListener(WriteListener listener) {
+                    throw new UnsupportedOperationException();
+                }
+            };
+        }
+
+        @Override
+        public PrintWriter getWriter() throws IOException {
+            if (writer == null) {
+                writer = new PrintWriter(new OutputStreamWriter(getOutputStream(), getCharacterEncoding()), true);
+            }
+            return writer;
+        }
+
+        @Override
+        public void reset() {
+            super.reset();
+            writer = null; // with what it has not written yet
+        }
+
+        @Override
+        public void resetBuffer() {
+            super.resetBuffer();
+            writer = null;
         }
 
         @Override
@@ -219,6 +320,50 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
         public void sendError(int status, String text) {
             setStatus(status);
             message = text == null ? "" : text;
+        }
+    }
+
+    /** Parameters of the query and of the form. */
+    private static final class WithForm extends HttpServletRequestWrapper {
+        private final Map<String, String[]> parameters;
+
+        WithForm(HttpServletRequest request, byte[] body) {
+            super(request);
+            Charset charset = request.getCharacterEncoding() == null ? StandardCharsets.UTF_8
+                : Charset.forName(request.getCharacterEncoding());
+            Map<String, List<String>> found = new LinkedHashMap<>();
+            request.getParameterMap().forEach((name, values) -> found.put(name, new ArrayList<>(List.of(values))));
+            for (String pair : new String(body, charset).split("&")) {
+                String[] parts = pair.split("=", 2);
+                if (!pair.isEmpty()) {
+                    found.computeIfAbsent(URLDecoder.decode(parts[0], charset), none -> new ArrayList<>())
+                        .add(parts.length < 2 ? "" : URLDecoder.decode(parts[1], charset));
+                }
+            }
+            Map<String, String[]> all = new LinkedHashMap<>();
+            found.forEach((name, values) -> all.put(name, values.toArray(String[]::new)));
+            parameters = Collections.unmodifiableMap(all);
+        }
+
+        @Override
+        public String getParameter(String name) {
+            String[] values = parameters.get(name);
+            return values == null ? null : values[0];
+        }
+
+        @Override
+        public Map<String, String[]> getParameterMap() {
+            return parameters;
+        }
+
+        @Override
+        public Enumeration<String> getParameterNames() {
+            return Collections.enumeration(parameters.keySet());
+        }
+
+        @Override
+        public String[] getParameterValues(String name) {
+            return parameters.get(name);
         }
     }
 

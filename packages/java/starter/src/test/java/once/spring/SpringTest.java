@@ -6,10 +6,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import jakarta.servlet.Filter;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
+import java.io.IOException;
+import java.io.PrintWriter;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -29,6 +32,8 @@ import org.springframework.web.bind.annotation.ExceptionHandler;
 import org.springframework.web.bind.annotation.GetMapping;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RequestBody;
+import org.springframework.web.bind.annotation.RequestMapping;
+import org.springframework.web.bind.annotation.RequestMethod;
 import org.springframework.web.bind.annotation.RequestParam;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.server.ResponseStatusException;
@@ -86,9 +91,22 @@ class SpringTest {
             return "needs no key";
         }
 
-        @PostMapping("/form")
-        String form(@RequestParam String order) {
-            return order + " " + RUNS.incrementAndGet();
+        @RequestMapping(path = "/form", method = {RequestMethod.POST, RequestMethod.PUT})
+        String form(@RequestParam List<String> order) {
+            return String.join(" ", order) + " " + RUNS.incrementAndGet();
+        }
+
+        @PostMapping("/bytes")
+        byte[] bytes() {
+            return new byte[Once.BODY_LIMIT + 1];
+        }
+
+        @PostMapping("/text")
+        void text(HttpServletResponse response) throws IOException {
+            PrintWriter writer = response.getWriter();
+            for (int i = 0; i <= Once.BODY_LIMIT >> 10; i++) {
+                writer.write("0123456789abcdef".repeat(64));
+            }
         }
 
         @PostMapping("/handled")
@@ -175,6 +193,32 @@ class SpringTest {
     @Test
     void readsForms() throws Exception {
         assertTrue(twice("/form", 200, "order=o-1+%C3%A9", "application/x-www-form-urlencoded").body().startsWith("o-1 \u00e9 "));
+    }
+
+    @Test
+    void tellsFormsApartByTheirBytes() throws Exception {
+        String form = "application/x-www-form-urlencoded";
+        assertTrue(post("/form?order=a", "bytes", "order=b+c&other=1", form).body().startsWith("a b c "));
+        assertEquals(422, post("/form?order=a", "bytes", "order=b%20c&other=1", form).statusCode());
+        assertEquals(422, post("/form?order=a", "bytes", "other=1&order=b+c", form).statusCode());
+        assertEquals(400, post("/form", "wrong", "order=%zz", form).statusCode());
+    }
+
+    /** Spring's FormContentFilter has read them. */
+    @Test
+    void tellsFormsApartThatWereRead() throws Exception {
+        for (String[] row : new String[][] {{"order=b", "200"}, {"order=b", "200"}, {"order=c", "422"}}) {
+            HttpRequest put = HttpRequest.newBuilder(URI.create(address("/form"))).header("X-Caller", "anna")
+                .header("Content-Type", "application/x-www-form-urlencoded").header("Idempotency-Key", "put")
+                .PUT(HttpRequest.BodyPublishers.ofString(row[0])).build();
+            assertEquals(row[1], "" + CLIENT.send(put, HttpResponse.BodyHandlers.ofString()).statusCode(), row[0]);
+        }
+    }
+
+    @Test
+    void boundsResponses() throws Exception {
+        assertEquals(500, post("/bytes", "large", "", "text/plain").statusCode());
+        assertEquals(500, post("/text", "large-text", "", "text/plain").statusCode());
     }
 
     @Test
