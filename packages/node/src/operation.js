@@ -4,11 +4,10 @@ const { AsyncLocalStorage } = require('node:async_hooks');
 const { randomUUID } = require('node:crypto');
 const { setTimeout: sleep } = require('node:timers/promises');
 const { Answered, Response, problem, refusal, replay, toBytes, toJson } = require('./message');
-const { REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
+const { FAILED_TRANSACTION, REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
 
 const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'hold', transaction: {},
   log: (text) => console.warn(`once: ${text}`) };
-const FAILED_TRANSACTION = '25P02';
 const running = new AsyncLocalStorage();
 const telemetry = (() => {
   try {

@@ -34,8 +34,9 @@ class Served {
     await ticket.check();
     if (ticket.gatesClaim) { // which the gate renews, and whose response it records
       this.claim = ticket.gatesClaim;
-      const [outcome] = (await server.ask('renew', { claims: [this.claim] })).outcomes;
-      if (outcome !== 'done') throw unavailable();
+      const found = await server.ask('recorded', { claim: this.claim });
+      if (found.response) throw unpacked(found.response, false); // delivered twice
+      if (found.state !== 'pending') throw unavailable(); // overtaken, not of this store, or made up by a client
       return;
     }
     const told = await server.ask('claim', { scope: ticket.scopeText, key: ticket.key, method: request.method, target: request.target,

@@ -17,6 +17,7 @@ const CALLS = { // void becomes text: Prisma reads no void
   resume: 'SELECT name, state::text FROM once.resume($1::text)',
   lock: 'SELECT once.lock($1::text)::text',
 };
+const FAILED_TRANSACTION = '25P02';
 // Conflicts, and last words of a server that ends the connection.
 const REPEATABLE = /^(40001|40P01|08...|57P0.|25P03)$/;
 // The database cannot be reached or is gone: in Prisma's words, and in those of pg, which it passes on.
@@ -91,6 +92,13 @@ class Joined {
   async close() {}
 }
 
+/** PostgreSQL answers COMMIT with ROLLBACK, and without an error, when a statement had failed: one that nobody waited for. */
+function committed(result) {
+  if (result && result.command !== 'COMMIT') {
+    throw Object.assign(new Error('the transaction was rolled back, because a statement had failed'), { code: FAILED_TRANSACTION });
+  }
+}
+
 /** A transaction of its own: here on a client of a Pool of pg. */
 class Pg extends Joined {
   constructor(database, options) {
@@ -114,8 +122,8 @@ class Pg extends Joined {
     return client.on('error', this.onError);
   }
 
-  end() {
-    return this.connection.query('COMMIT');
+  async end() {
+    committed(await this.connection.query('COMMIT'));
   }
 
   undo() {
@@ -137,8 +145,9 @@ class Knex extends Pg {
   }
 
   async end() {
-    await this.connection.commit();
+    const query = await this.connection.commit();
     await this.connection.executionPromise; // commit() itself does not fail when COMMIT does
+    committed(query?.response);
   }
 
   undo() {
@@ -198,4 +207,4 @@ function bound(connection) {
   return found.database ? new Joined(connection) : found;
 }
 
-module.exports = { REPEATABLE, bound, sqlstate, transportOf };
+module.exports = { FAILED_TRANSACTION, REPEATABLE, bound, sqlstate, transportOf };

@@ -82,6 +82,27 @@ for (const [driver, database] of Object.entries(databases)) {
     assert.equal((await once.run(database, request, options, never)).status, 409);
   });
 
+  if (driver !== 'prisma') { // which does not say what became of COMMIT
+    test(`${driver}: a failed statement that nobody waited for`, async () => {
+      const request = make();
+      await assert.rejects(once.run(database, request, options, async (op) => {
+        await insert[driver](op.connection, request.key);
+        const { client } = op.transport, { query } = client;
+        client.query = (...args) => { // behind the last statement, before COMMIT
+          const asked = query.apply(client, args);
+          if (/once\.complete/.test(args[0].text ?? args[0])) {
+            delete client.query;
+            client.query('SELECT 1/0').catch(() => {});
+          }
+          return asked;
+        };
+        return once.Response.of({}, 201);
+      }), /the answer is 201, but a statement had failed/);
+      assert.equal(await count(request.key), 0);
+      assert.equal((await once.run(database, request, options, () => ({}))).headers.at(-1)[0], 'Content-Type'); // the key is free
+    });
+  }
+
   const conflict = "DO $$ BEGIN ASSERT current_setting('transaction_isolation') = 'serializable'; " +
     "RAISE EXCEPTION 'conflict' USING ERRCODE = '40P01'; END $$";
   for (const [what, statement] of [['conflicts', conflict], ['lost connections', 'SELECT pg_terminate_backend(pg_backend_pid())']]) {

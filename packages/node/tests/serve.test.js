@@ -74,12 +74,21 @@ test('a claim of the gate is checked, and its record is left to the gate', async
   const store = once.serve(socket), forged = make({ 'Once-Claim': 'A'.repeat(70) });
   assert.equal((await once.run(store, forged, options, never)).status, 503);
   const request = make();
+  let behind;
   await once.run(store, request, options, async (op) => {
-    const behind = make({ 'Once-Claim': op.claim });
+    behind = make({ 'Once-Claim': op.claim });
     assert.equal((await once.run(store, behind, options, () => once.Response.of({}, 202))).status, 202);
-    return {};
+    return { number: 1 };
   });
   assert.equal((await once.run(store, request, options, never)).status, 200);
+  const twin = await once.run(store, behind, options, never); // delivered twice
+  assert.deepEqual([twin.status, twin.body.toString()], [200, '{"number":1}']);
+  const doubted = make();
+  await assert.rejects(once.run(store, doubted, options, (op) => {
+    behind = make({ 'Once-Claim': op.claim });
+    return fails(new RangeError('as asked'));
+  }), RangeError);
+  assert.equal((await once.run(store, behind, options, never)).status, 503); // no longer pending
 });
 
 test('a port, with a token', async () => {
