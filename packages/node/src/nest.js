@@ -20,7 +20,7 @@ class Exchange {
     this.capture = new Capture(response);
     this.again = () => request.route.stack.at(-1).handle(request, response, next);
     const produce = (op) => new Promise((resolve, reject) => {
-      this.capture.begin().then(resolve);
+      this.capture.begin().then(resolve, reject);
       this.give({ op, reject });
     });
     const pass = (error) => {
@@ -31,7 +31,7 @@ class Exchange {
       if (!this.waiting) return this.capture.send(sent);
       const ended = this.capture.begin(); // instead of what Nest sends when the route ends
       this.give({});
-      return ended.then(() => this.capture.send(sent));
+      return ended.catch(() => {}).then(() => this.capture.send(sent));
     }).catch(pass).catch(() => response.destroy()); // some of it is out
   }
 

@@ -27,14 +27,18 @@ class Capture {
     this.headers = fieldsOf(raw);
     this.status = raw.statusCode;
     this.message = raw.statusMessage;
+    this.sources = new Set(); // streams that are written to it
+    raw.on('pipe', (source) => this.sources.add(source)).on('unpipe', (source) => this.sources.delete(source));
     this.original = { on: raw.on, writeHead: raw.writeHead, write: raw.write, end: raw.end, flushHeaders: raw.flushHeaders };
   }
 
-  /** Everything as before the handler. Gives the response that comes next. */
+  /** Everything as before the handler. Gives the response that comes next; throws if it is too large. */
   begin() {
     this.reset();
     this.caught = undefined;
-    return new Promise((resolve) => this.listen(resolve));
+    const ended = new Promise((resolve, reject) => this.listen(resolve, reject));
+    ended.catch(() => {}); // also if the handler has failed before
+    return ended;
   }
 
   reset() {
@@ -44,12 +48,20 @@ class Capture {
     Object.assign(raw, { statusCode: status, statusMessage: message });
   }
 
-  listen(resolve) {
-    const { raw, original } = this, parts = [], waiting = [];
+  listen(resolve, reject) {
+    const { raw, original, sources } = this, parts = [], waiting = [];
+    let size = 0;
+    const keep = (bytes) => {
+      size += bytes.length;
+      if (size <= BODY_LIMIT) return parts.push(bytes);
+      reject(new Error(`the response is larger than ${BODY_LIMIT} bytes, and is not recorded`));
+      parts.length = 0;
+      return sources.forEach((source) => source.unpipe(raw).destroy());
+    };
     const add = (chunk, encoding, done) => {
       if (typeof encoding === 'function') [encoding, done] = [undefined, encoding];
       if (typeof chunk === 'function') [chunk, done] = [undefined, chunk];
-      if (chunk !== undefined && chunk !== null) parts.push(Buffer.from(chunk, encoding ?? undefined));
+      if (chunk !== undefined && chunk !== null) keep(Buffer.from(chunk, encoding ?? undefined));
       if (done) process.nextTick(done);
     };
     raw.writeHead = (status, message, headers = message) => {
@@ -72,6 +84,7 @@ class Capture {
     raw.end = (...args) => {
       const status = statusOf(raw.statusCode);
       add(...args);
+      if (size > BODY_LIMIT) return raw;
       this.caught ??= new Response(status, fieldsOf(raw), Buffer.concat(parts)); // the first one counts
       resolve(this.caught);
       for (const listener of waiting.splice(0)) process.nextTick(() => listener.call(raw));

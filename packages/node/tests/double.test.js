@@ -19,6 +19,11 @@ const KEY = { 'Idempotency-Key': 'k-1' };
 const CONFLICT = () => Object.assign(new Error('conflict'), { code: '40001' });
 const quiet = { log: () => {} };
 
+/** More than is recorded. */
+const large = () => Readable.from((function* parts() {
+  for (let i = 0; i < 18; i++) yield Buffer.alloc(1 << 20);
+}()));
+
 function orders(calls) {
   return async (asked, send) => {
     const op = once.current();
@@ -41,6 +46,9 @@ const servers = {
     app.post('/next', idempotent((request, response, next) => next(Object.assign(new Error('no'), { status: 404 }))));
     app.post('/stream', idempotent((request, response) => Readable.from(['a', Buffer.from('b')]).pipe(response.type('text/plain'))));
     app.post('/status', idempotent((request, response) => void response.writeHead(1000).end()));
+    app.post('/large', idempotent((request, response) => response.send(Buffer.alloc((16 << 20) + 1))));
+    app.post('/large-stream', idempotent((request, response) => large().pipe(response)));
+    app.post('/large-pipeline', idempotent((request, response) => pipeline(large(), response)));
     app.post('/pipeline', idempotent((request, response) => pipeline(Readable.from(['a', 'b']), response)));
     app.use((error, request, response, next) => response.status(error.status ?? 500).json({ error: error.message }));
     const server = await new Promise((resolve) => { const made = app.listen(0, '127.0.0.1', () => resolve(made)); });
@@ -54,6 +62,8 @@ const servers = {
     app.post('/orders', idempotent(async (request, reply) => business(request.body, (value) => reply.code(201).send(value))));
     app.post('/next', idempotent((request, reply) => reply.code(404).send({ error: 'no' })));
     app.post('/status', idempotent((request, reply) => void reply.raw.writeHead(1000).end()));
+    app.post('/large', idempotent((request, reply) => reply.send(Buffer.alloc((16 << 20) + 1))));
+    app.post('/large-stream', idempotent(async (request, reply) => reply.send(large())));
     app.post('/stream', idempotent(async (request, reply) => reply.type('text/plain').send(Readable.from(['a', Buffer.from('b')]))));
     return { url: await app.listen({ port: 0, host: '127.0.0.1' }), close: () => app.close() };
   },
@@ -81,6 +91,14 @@ servers.nest = async (memory, business, options) => {
       response.writeHead(1000).end();
     }
 
+    large() {
+      return 'x'.repeat((16 << 20) + 1);
+    }
+
+    largeStream() {
+      return new nest.StreamableFile(large());
+    }
+
     stream() {
       return new nest.StreamableFile(Readable.from([Buffer.from('a'), Buffer.from('b')]), { type: 'text/plain' });
     }
@@ -91,6 +109,8 @@ servers.nest = async (memory, business, options) => {
   decorate(Orders.prototype, 'next', nest.Post('next'), Idempotent());
   decorate(Orders.prototype, 'status', nest.Post('status'), Idempotent());
   nest.Res()(Orders.prototype, 'status', 0);
+  decorate(Orders.prototype, 'large', nest.Post('large'), Idempotent());
+  decorate(Orders.prototype, 'largeStream', nest.Post('large-stream'), Idempotent());
   decorate(Orders.prototype, 'stream', nest.Post('stream'), Idempotent());
   class Application {}
   nest.Module({ controllers: [Orders], imports: [OnceModule.forRoot({ database: memory, scope: 't', ...quiet, ...options })] })(Application);
@@ -181,6 +201,16 @@ for (const framework of Object.keys(servers)) {
       assert.equal((await post({}, { 'Idempotency-Key': 'k-2' })).status, 500);
     });
   });
+
+  test(`${framework}: responses are bounded`, () => using(framework, new Memory(), async (post) => {
+    if (framework === 'express') await post({}, KEY, '/large-pipeline').catch(() => {}); // which ends the connection when it fails
+    for (const path of ['/large', '/large-stream']) {
+      const answer = await post({}, { 'Idempotency-Key': path }, path);
+      assert.equal(answer.status, 500, path);
+      if (path === '/large' && framework !== 'nest') assert.match(answer.text, /larger than 16777216 bytes/);
+    }
+    assert.equal((await post({})).status, 201);
+  }));
 
   test(`${framework}: streams`, () => using(framework, new Memory(), async (post) => {
     const [first, again] = [await post({}, KEY, '/stream'), await post({}, KEY, '/stream')];
