@@ -225,57 +225,80 @@ static int check_same(const once__gate_plan_t *now, const once__gate_plan_t *nex
     return strcmp(now->module, next->module) != 0 ? needs_restart("module") : ONCE__CLI_OK;
 }
 
-static int read_again(const once__gate_plan_t *now, once__gate_plan_t *next)
+/* The command line once more, with what its file says now. */
+typedef struct again {
+    once__gate_options_t settings;
+    once__cli_config_t config;
+    const char **operands;
+    once__gate_plan_t *plan;
+} again_t;
+
+static int read_again(const once__gate_plan_t *now, again_t *again)
 {
     const once__cli_call_t *call = now->call;
-    once__cli_parsed_t parsed = {
-        .settings = calloc(1, sizeof(once__gate_options_t)),
-        .operands =
-            calloc((size_t)call->argc + ONCE__CLI_CONFIG_OPERANDS, sizeof(parsed.operands[0])),
-        .config = calloc(1, sizeof(*parsed.config)),
-    };
+    once__cli_parsed_t parsed = {.settings = &again->settings, .config = &again->config};
     int code;
 
-    if (parsed.settings == NULL || parsed.operands == NULL || parsed.config == NULL) {
+    again->plan = calloc(1, sizeof(*again->plan));
+    again->operands =
+        calloc((size_t)call->argc + ONCE__CLI_CONFIG_OPERANDS, sizeof(again->operands[0]));
+    if (again->plan == NULL || again->operands == NULL) {
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
     }
+    parsed.operands = again->operands;
     code = once__cli_parse(call->command, call->argc, call->argv, &parsed);
     if (code == ONCE__CLI_OK) {
-        next->call = call;
-        next->options = parsed.settings;
-        code = once__gate_read_plan(next);
+        again->plan->call = call;
+        again->plan->options = &again->settings;
+        code = once__gate_read_plan(again->plan);
     }
-    return code;
+    return code == ONCE__CLI_OK ? check_same(now, again->plan) : code;
+}
+
+static void free_again(again_t *again)
+{
+    if (again->plan != NULL) {
+        once__gate_free_plan(again->plan);
+    }
+    once__cli_config_free(&again->config);
+    free(again->operands);
+    free(again);
+}
+
+static int write_plan(const once__gate_plan_t *plan, const char *path)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+    if (out != NULL) {
+        once__gate_write_config(plan, out);
+    }
+    if (out == NULL || fclose(out) != 0) {
+        once__cli_say("cannot write %s: %s", path, strerror(errno));
+        if (out == NULL && fd >= 0) {
+            close(fd);
+        }
+        return ONCE__CLI_STORE;
+    }
+    return ONCE__CLI_OK;
 }
 
 int once__gate_write_again(const once__gate_plan_t *now, const char *path)
 {
-    once__gate_plan_t *next = calloc(1, sizeof(*next));
-    FILE *out = NULL;
-    int code, fd;
+    again_t *again = calloc(1, sizeof(*again));
+    int code;
 
-    if (next == NULL) {
+    if (again == NULL) {
         once__cli_say("out of memory");
         return ONCE__CLI_STORE;
     }
-    code = read_again(now, next);
+    code = read_again(now, again);
     if (code == ONCE__CLI_OK) {
-        code = check_same(now, next);
+        code = write_plan(again->plan, path);
     }
-    if (code != ONCE__CLI_OK) {
-        return code;
-    }
-    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    out = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (out != NULL) {
-        once__gate_write_config(next, out);
-    }
-    if (out == NULL || fclose(out) != 0) {
-        once__cli_say("cannot write %s: %s", path, strerror(errno));
-        return ONCE__CLI_STORE;
-    }
-    return ONCE__CLI_OK;
+    free_again(again);
+    return code;
 }
 
 /* --------------------------------------------------------------------------------------------------------- command */

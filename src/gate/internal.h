@@ -233,7 +233,7 @@ int once__gate_check(const once__gate_plan_t *plan);
 
 /*
  * gate.c: reads the command line and its configuration file again, and writes what nginx is to read to `path`. Refuses what only
- * a new start can change. For a process that ends after it: what it allocates is not freed.
+ * a new start can change.
  */
 int once__gate_write_again(const once__gate_plan_t *now, const char *path);
 

@@ -40,7 +40,6 @@ static void stop(once__serve_t *serve)
         return;
     }
     once__serve_report(serve, 0, "stopping: answers in flight are finished");
-    once__service_notify_stopping();
     serve->stopping = 1;
     once__service_notify_stopping();
     serve->stop_at = once__loop_now(serve->loop) + serve->settings->drain_ms;
