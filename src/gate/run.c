@@ -306,10 +306,27 @@ static pid_t start(const folder_t *folder, int test, int *log, int *errors)
     return pid;
 }
 
-/* "nginx version: nginx/1.22.1" */
+/* Reads what a program says until its end or for as much as there is room, and terminates it. */
+static void read_words(int fd, char *text, size_t size)
+{
+    size_t len = 0;
+    ssize_t got;
+
+    while (len < size - 1 && (got = read(fd, text + len, size - 1 - len)) != 0) {
+        if (got > 0) {
+            len += (size_t)got;
+        } else if (errno != EINTR) {
+            break;
+        }
+    }
+    text[len] = '\0';
+}
+
+/* "nginx version: nginx/1.22.1"; Angie says its own version before, and OpenResty has a fourth number. */
 static unsigned read_version(const char *text)
 {
-    const char *slash = strchr(text, '/');
+    const char *line = strstr(text, "nginx version: ");
+    const char *slash = line != NULL ? strchr(line, '/') : NULL;
     unsigned long parts[3] = {0};
     char *end = NULL;
 
@@ -322,8 +339,7 @@ static unsigned read_version(const char *text)
 
 unsigned once__gate_version(const char *nginx)
 {
-    char text[200] = "";
-    ssize_t got;
+    char text[512] = "";
     int ends[2];
     pid_t pid;
 
@@ -333,15 +349,16 @@ unsigned once__gate_version(const char *nginx)
     pid = fork();
     if (pid == 0) {
         dup2(ends[1], STDERR_FILENO);
-        execl(nginx, "nginx", "-v", (char *)NULL);
+        execl(nginx, "nginx", "-V", (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
-    got = pid > 0 ? read(ends[0], text, sizeof(text) - 1) : 0;
+    if (pid > 0) {
+        read_words(ends[0], text, sizeof(text));
+    }
     close(ends[0]);
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
-    text[got > 0 ? got : 0] = '\0';
     return read_version(text);
 }
 
@@ -388,22 +405,13 @@ static void tell_reason(const folder_t *folder, char *text)
 static int try_config(const folder_t *folder)
 {
     char text[REASON_MAX + 1];
-    size_t len = 0;
-    ssize_t got;
     int log, status;
     pid_t pid = start(folder, 1, &log, NULL);
 
     if (pid < 0) {
         return ONCE__CLI_STORE;
     }
-    while (len < REASON_MAX && (got = read(log, text + len, REASON_MAX - len)) != 0) {
-        if (got > 0) {
-            len += (size_t)got;
-        } else if (errno != EINTR) {
-            break;
-        }
-    }
-    text[len] = '\0';
+    read_words(log, text, sizeof(text));
     close(log);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }

@@ -391,20 +391,27 @@ static void certificates_are_checked_or_nothing_starts(void **state)
     run_free(&variable);
 }
 
-/* Since 1.25.1 HTTP/2 is a directive. */
+/* Since 1.25.1 HTTP/2 is a directive. Angie says first which version it is itself. */
 static void newer_versions_of_nginx(void **state)
 {
-    static const char *const versions[] = {"1.25.0", "1.25.1", "1.26.0", "2.0.0"};
+    static const char *const versions[] = {
+        "nginx version: nginx/1.25.0",
+        "nginx version: nginx/1.25.1",
+        "nginx version: nginx/1.26.0",
+        "nginx version: openresty/1.27.1.2",
+        "nginx version: nginx/2.0.0",
+        "Angie version: Angie/1.11.0; [ $1 = -v ] || echo nginx version: nginx/1.29.3",
+    };
+    static const int count = sizeof(versions) / sizeof(versions[0]);
     char nginx[] = "/tmp/once-gate-XXXXXX";
     int fd = mkstemp(nginx);
 
     assert_true(fd >= 0);
     close(fd);
-    for (int i = 0; i < 4; i++) {
-        char script[100];
+    for (int i = 0; i < count; i++) {
+        char script[200];
         run_t r;
-        snprintf(script, sizeof(script), "#!/bin/sh\necho nginx version: nginx/%s >&2\n",
-                 versions[i]);
+        snprintf(script, sizeof(script), "#!/bin/sh\nexec >&2\necho %s\n", versions[i]);
         write_text(nginx, script);
         assert_int_equal(chmod(nginx, 0700), 0);
         r = run("gate", "--print-config", MODULE, UPSTREAM, "--nginx", nginx, "--tls-cert",
