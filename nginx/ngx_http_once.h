@@ -6,6 +6,7 @@
  *     module      what nginx calls, and when: phases, filters, processes;
  *                 configuration: create and merge
  *     directives  the table of directives; reads their values
+ *     profile     once_profile: the rules of wire protocols, as data
  *     check       rejects store URLs, policies and locations that would not be
  *                 safe
  *     store       the stores of a worker: opened after fork, dispatched by the
@@ -26,7 +27,8 @@
  *     authorize   once_authorize: may the caller have the stored answer?
  *     wait        duplicates that wait for the first request
  *     replay      sends a stored response; one copy for all its replays
- *     problem     errors as application/problem+json, and the page about them
+ *     problem     errors, as application/problem+json or in the words of a
+ *                 profile, and the page about them
  *     probe       asks the backend what became of a key; probe_fetch: over HTTP
  *
  *   while the operation runs
@@ -64,6 +66,7 @@ typedef struct ngx_http_once_run_s         ngx_http_once_run_t;
 typedef struct ngx_http_once_waiter_s      ngx_http_once_waiter_t;
 typedef struct ngx_http_once_stored_s      ngx_http_once_stored_t;
 typedef struct ngx_http_once_authorize_s   ngx_http_once_authorize_t;
+typedef struct ngx_http_once_loc_conf_s    ngx_http_once_loc_conf_t;
 
 
 /* ----------------------------------------------------------- configuration */
@@ -82,6 +85,15 @@ typedef enum {
 } ngx_http_once_describe_e;
 
 
+typedef enum {
+    NGX_HTTP_ONCE_KEY_ANY = 0,
+    NGX_HTTP_ONCE_KEY_UUID,
+    NGX_HTTP_ONCE_KEY_UUID4,
+    NGX_HTTP_ONCE_KEY_UUID7,
+    NGX_HTTP_ONCE_KEY_MIN              /* at least so many characters */
+} ngx_http_once_key_format_e;
+
+
 /* One value of once_scope, or one that once_fingerprint adds. */
 typedef struct {
     ngx_http_complex_value_t    *value;
@@ -93,6 +105,7 @@ typedef struct {
 typedef struct {
     ngx_array_t                  stores;   /* of ngx_http_once_store_t * */
     ngx_array_t                  routes;   /* of ngx_http_once_route_t * */
+    ngx_array_t                 *profiles; /* of profile.c; NULL: none */
 
     ngx_shm_zone_t              *metrics;  /* NULL unless once is used */
     ngx_shm_zone_t              *quotas;   /* NULL without once_quota */
@@ -121,7 +134,36 @@ typedef struct {
 } ngx_http_once_srv_conf_t;
 
 
+/* once_error: what is not set is as in the table of problem.c. */
 typedef struct {
+    ngx_uint_t                   status;    /* 0: not set */
+    ngx_str_t                    code;
+    ngx_str_t                    type;
+} ngx_http_once_error_t;
+
+
+typedef enum {
+    NGX_HTTP_ONCE_P_KEY_MISSING = 0,   /* 400 */
+    NGX_HTTP_ONCE_P_KEY_INVALID,       /* 400 */
+    NGX_HTTP_ONCE_P_SCOPE_MISSING,     /* 400 */
+    NGX_HTTP_ONCE_P_IN_FLIGHT,         /* 409, retryable */
+    NGX_HTTP_ONCE_P_UNKNOWN,           /* 409 */
+    NGX_HTTP_ONCE_P_MISMATCH,          /* 422 */
+    NGX_HTTP_ONCE_P_UPSTREAM,          /* 502: the response ended early */
+    NGX_HTTP_ONCE_P_STORE,             /* 503, retryable */
+    NGX_HTTP_ONCE_P_TOO_MANY_WAITERS,  /* 429, retryable */
+    NGX_HTTP_ONCE_P_IN_DOUBT,          /* 409, retryable: nothing runs */
+    NGX_HTTP_ONCE_P_NO_RESPONSE,       /* 502, 504: sent, and not answered */
+    NGX_HTTP_ONCE_P_NOT_SENT,          /* 502, 504: not a byte was sent */
+    NGX_HTTP_ONCE_P_AUTHORIZE,         /* 503: once_authorize did not answer */
+    NGX_HTTP_ONCE_P_MEMORY,            /* 503, retryable */
+    NGX_HTTP_ONCE_P_QUOTA,             /* 429, retryable */
+    NGX_HTTP_ONCE_P_MANY_UNKNOWN,      /* 503, retryable */
+    NGX_HTTP_ONCE_PROBLEMS
+} ngx_http_once_problem_e;
+
+
+struct ngx_http_once_loc_conf_s {
     ngx_flag_t                   on;      /* as written, inherited */
     ngx_uint_t                   enable;  /* guarded: all values are set */
     ngx_str_t                    name;    /* once_name; "": the location's */
@@ -138,10 +180,13 @@ typedef struct {
     ngx_str_t                    key_header;    /* "": key_value is used */
     ngx_http_complex_value_t    *key_value;
     ngx_flag_t                   key_strict;
+    ngx_uint_t                   key_format;    /* ..._key_format_e */
+    ngx_uint_t                   key_min;
 
     ngx_array_t                 *scope;         /* of parts; NULL: `none` */
     ngx_flag_t                   scope_set;
     ngx_flag_t                   scope_optional;
+    ngx_flag_t                   scope_path;    /* method and path, too */
     ngx_uint_t                   secrets_apart; /* not kept in the store */
 
     ngx_uint_t                   describe;      /* ngx_http_once_describe_e */
@@ -173,8 +218,14 @@ typedef struct {
     ngx_flag_t                   pass_on_error; /* once_on_store_error pass */
 
     ngx_str_t                    replay_header;   /* "": off */
+    ngx_str_t                    expires_header;  /* "": off */
+    ngx_str_t                    echo_key;        /* a header; "": off */
     ngx_array_t                 *replay_headers;  /* of ngx_str_t, lower case */
     ngx_str_t                    docs;  /* "": none; NULL: once_problems */
+
+    ngx_http_complex_value_t    *error_body;  /* NULL: problem+json */
+    ngx_str_t                    error_type;  /* its media type */
+    ngx_http_once_error_t        errors[NGX_HTTP_ONCE_PROBLEMS];
 
     ngx_http_once_redact_t      *redact;     /* NULL: nothing */
     ngx_http_once_probe_conf_t  *probe;      /* NULL: none */
@@ -183,7 +234,12 @@ typedef struct {
     ngx_msec_t                   latency;  /* recent, of this worker; 0: none */
 
     ngx_http_once_route_t       *route;  /* counters; NULL where once is off */
-} ngx_http_once_loc_conf_t;
+
+    /* for profiles: what the directives of this block say, before the merge */
+    ngx_http_once_loc_conf_t    *written;   /* NULL: not merged */
+    ngx_http_once_loc_conf_t    *outer;     /* ... of the block around it */
+    ngx_http_once_loc_conf_t    *profile;   /* its defaults; NULL: none */
+};
 
 
 /* ------------------------------------------------------------------ stores */
@@ -312,6 +368,7 @@ typedef struct {
     ngx_http_once_run_t         *run;          /* NULL until granted */
     ngx_http_once_waiter_t      *waiter;       /* NULL unless it waited */
     ngx_http_once_authorize_t   *authorize;    /* NULL: not being asked */
+    ngx_str_t                   *error;        /* $once_error_*; NULL: none */
 } ngx_http_once_ctx_t;
 
 /* NULL if there is none; finds it again after an internal redirect. */
@@ -320,25 +377,17 @@ ngx_http_once_ctx_t *ngx_http_once_get_ctx(ngx_http_request_t *r);
 
 /* ---------------------------------------------------------------- problems */
 
+/* $once_error_NAME, escaped for JSON. In the order of variables.c. */
 typedef enum {
-    NGX_HTTP_ONCE_P_KEY_MISSING = 0,   /* 400 */
-    NGX_HTTP_ONCE_P_KEY_INVALID,       /* 400 */
-    NGX_HTTP_ONCE_P_SCOPE_MISSING,     /* 400 */
-    NGX_HTTP_ONCE_P_IN_FLIGHT,         /* 409, retryable */
-    NGX_HTTP_ONCE_P_UNKNOWN,           /* 409 */
-    NGX_HTTP_ONCE_P_MISMATCH,          /* 422 */
-    NGX_HTTP_ONCE_P_UPSTREAM,          /* 502: the response ended early */
-    NGX_HTTP_ONCE_P_STORE,             /* 503, retryable */
-    NGX_HTTP_ONCE_P_TOO_MANY_WAITERS,  /* 429, retryable */
-    NGX_HTTP_ONCE_P_IN_DOUBT,          /* 409, retryable: nothing runs */
-    NGX_HTTP_ONCE_P_NO_RESPONSE,       /* 502, 504: sent, and not answered */
-    NGX_HTTP_ONCE_P_NOT_SENT,          /* 502, 504: not a byte was sent */
-    NGX_HTTP_ONCE_P_AUTHORIZE,         /* 503: once_authorize did not answer */
-    NGX_HTTP_ONCE_P_MEMORY,            /* 503, retryable */
-    NGX_HTTP_ONCE_P_QUOTA,             /* 429, retryable */
-    NGX_HTTP_ONCE_P_MANY_UNKNOWN,      /* 503, retryable */
-    NGX_HTTP_ONCE_PROBLEMS
-} ngx_http_once_problem_e;
+    NGX_HTTP_ONCE_E_CODE = 0,
+    NGX_HTTP_ONCE_E_DETAIL,
+    NGX_HTTP_ONCE_E_NAME,
+    NGX_HTTP_ONCE_E_RETRYABLE,
+    NGX_HTTP_ONCE_E_STATUS,
+    NGX_HTTP_ONCE_E_TITLE,
+    NGX_HTTP_ONCE_E_TYPE,
+    NGX_HTTP_ONCE_E_TEXTS
+} ngx_http_once_error_e;
 
 /*
  * Sends a problem as the response of r. `detail` may be empty; it never has a

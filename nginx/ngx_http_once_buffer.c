@@ -340,6 +340,10 @@ ngx_http_once_buffer_header(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ngx_http_once_headers_strip_own(r, ctx->conf);
     ngx_http_once_note_header(r, ctx);
 
+    if (ngx_http_once_headers_add_echo(r, ctx) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
     if (ctx->run->live && r->upstream->upgrade) {
         return ngx_http_once_upgraded(r, ctx);
     }

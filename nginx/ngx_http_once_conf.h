@@ -10,7 +10,7 @@
 
 /*
  * Directives that are read outside of directives.c: by module.c, identify.c,
- * wait.c, admit.c, headers.c, redact.c and probe.c.
+ * wait.c, admit.c, headers.c, redact.c, probe.c, problem.c and profile.c.
  */
 
 char *ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -25,6 +25,26 @@ char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_once_set_redact(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_once_set_error_body(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_set_key_format(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_set_profile(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_once_define_profile(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+
+/* An empty configuration of a location. NULL: out of memory. */
+void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
+
+/* Sets what is not set: from the block around it, or by default. */
+void ngx_http_once_inherit(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf);
+
+/* The merge of a location with a profile, which is used instead of defaults. */
+ngx_int_t ngx_http_once_profile_merge(ngx_conf_t *cf,
+    ngx_http_once_loc_conf_t *conf);
 
 /*
  * Logs which value of the current directive is invalid, and what it must be.

@@ -548,6 +548,21 @@ static ngx_http_once_text_t  ngx_http_once_replay_header = {
 };
 
 
+static ngx_http_once_text_t  ngx_http_once_expires_header = {
+    ngx_http_once_is_token,
+    "it must be the name of a response header such as Idempotency-Expires, "
+    "or off",
+    0
+};
+
+
+static ngx_http_once_text_t  ngx_http_once_echo_key = {
+    ngx_http_once_is_token,
+    "it must be the name of a response header such as Idempotency-Key, or off",
+    0
+};
+
+
 static ngx_http_once_text_t  ngx_http_once_authorize_uri = {
     ngx_http_once_is_path,
     "it must be the path of a location such as /authorize, without "
@@ -669,11 +684,25 @@ ngx_command_t  ngx_http_once_commands[] = {
       0,
       NULL },
 
+    { ngx_string("once_key_format"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_key_format,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_scope"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_scope,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,
+      NULL },
+
+    { ngx_string("once_scope_path"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(scope_path),
       NULL },
 
     { ngx_string("once_describe"),
@@ -836,6 +865,48 @@ ngx_command_t  ngx_http_once_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       ngx_http_once_slot(replay_header),
       &ngx_http_once_replay_header },
+
+    { ngx_string("once_expires_header"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_text,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(expires_header),
+      &ngx_http_once_expires_header },
+
+    { ngx_string("once_echo_key"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_text,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      ngx_http_once_slot(echo_key),
+      &ngx_http_once_echo_key },
+
+    { ngx_string("once_error"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_2MORE,
+      ngx_http_once_set_error,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_error_body"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE12,
+      ngx_http_once_set_error_body,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_profile"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
+      ngx_http_once_set_profile,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("once_profile_define"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_BLOCK|NGX_CONF_TAKE12,
+      ngx_http_once_define_profile,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
 
     { ngx_string("once_replay_headers"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,

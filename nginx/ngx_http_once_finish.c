@@ -715,7 +715,7 @@ ngx_http_once_finish_ended(ngx_http_once_ctx_t *ctx, once_answer_t *answer)
     }
 
     if (ctx->guard->end == NGX_HTTP_ONCE_COMPLETING) {
-        (void) ngx_http_once_headers_add_expires(r, record
+        (void) ngx_http_once_headers_add_expires(r, ctx->conf, record
                                             ? once_record_expires_ms(record)
                                             : 0);
         ngx_http_once_warn_not_transactional(r, ctx);

@@ -338,17 +338,23 @@ ngx_uint_t
 ngx_http_once_headers_is_own(ngx_http_once_loc_conf_t *conf, u_char *name,
     size_t len)
 {
-    ngx_str_t  *marker;
+    ngx_uint_t   i;
+    ngx_str_t   *own[3];
 
-    static const char  expires[] = "Idempotency-Expires";
+    own[0] = &conf->replay_header;
+    own[1] = &conf->expires_header;
+    own[2] = &conf->echo_key;
 
-    marker = &conf->replay_header;
+    for (i = 0; i < 3; i++) {
 
-    return (len >= 5 && ngx_strncasecmp(name, (u_char *) "once-", 5) == 0)
-           || (len == sizeof(expires) - 1
-               && ngx_strncasecmp(name, (u_char *) expires, len) == 0)
-           || (len && len == marker->len
-               && ngx_strncasecmp(name, marker->data, len) == 0);
+        if (len && len == own[i]->len
+            && ngx_strncasecmp(name, own[i]->data, len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return len >= 5 && ngx_strncasecmp(name, (u_char *) "once-", 5) == 0;
 }
 
 
@@ -435,15 +441,14 @@ ngx_http_once_date(u_char *p, time_t when)
 
 
 ngx_int_t
-ngx_http_once_headers_add_expires(ngx_http_request_t *r, uint64_t msec)
+ngx_http_once_headers_add_expires(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf, uint64_t msec)
 {
     u_char      *p;
     ngx_str_t    value;
     ngx_time_t  *now;
 
-    ngx_str_t  name = ngx_string("Idempotency-Expires");
-
-    if (msec == 0) {
+    if (msec == 0 || conf->expires_header.len == 0) {
         return NGX_OK;
     }
 
@@ -458,7 +463,26 @@ ngx_http_once_headers_add_expires(ngx_http_request_t *r, uint64_t msec)
                                       + (time_t) ((now->msec + msec) / 1000))
                 - p;
 
-    return ngx_http_once_headers_push(&r->headers_out.headers, &name, &value)
+    return ngx_http_once_headers_push(&r->headers_out.headers,
+                                      &conf->expires_header, &value)
+           ? NGX_OK : NGX_ERROR;
+}
+
+
+ngx_int_t
+ngx_http_once_headers_add_echo(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_str_t  value;
+
+    if (ctx->conf->echo_key.len == 0 || ctx->key.len == 0) {
+        return NGX_OK;
+    }
+
+    value.data = (u_char *) ctx->key.text;
+    value.len = ctx->key.len;
+
+    return ngx_http_once_headers_push(&r->headers_out.headers,
+                                      &ctx->conf->echo_key, &value)
            ? NGX_OK : NGX_ERROR;
 }
 

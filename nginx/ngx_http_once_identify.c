@@ -164,6 +164,87 @@ ngx_http_once_required(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf)
 }
 
 
+/* RFC 9562: in hexadecimal digits, with the version where it belongs. */
+
+static ngx_uint_t
+ngx_http_once_is_uuid(once_key_t *key, u_char version)
+{
+    u_char      c;
+    ngx_uint_t  i;
+
+    if (key->len != 36) {
+        return 0;
+    }
+
+    for (i = 0; i < 36; i++) {
+        c = ngx_tolower(key->text[i]);
+
+        if (i == 8 || i == 13 || i == 18 || i == 23) {
+            if (c != '-') {
+                return 0;
+            }
+
+        } else if ((c < '0' || c > '9') && (c < 'a' || c > 'f')) {
+            return 0;
+        }
+    }
+
+    if (version == 0) {
+        return 1;
+    }
+
+    c = ngx_tolower(key->text[19]);
+
+    return key->text[14] == version
+           && (c == '8' || c == '9' || c == 'a' || c == 'b');
+}
+
+
+static ngx_uint_t
+ngx_http_once_key_fits(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_str_t *detail)
+{
+    u_char  *p;
+
+    static const char  text[] = "This operation needs a key of at least %ui "
+                                "characters.";
+
+    switch (ctx->conf->key_format) {
+
+    case NGX_HTTP_ONCE_KEY_UUID:
+        ngx_str_set(detail, "This operation needs a key that is a UUID.");
+        return ngx_http_once_is_uuid(&ctx->key, 0);
+
+    case NGX_HTTP_ONCE_KEY_UUID4:
+        ngx_str_set(detail, "This operation needs a key that is a UUID of "
+                    "version 4.");
+        return ngx_http_once_is_uuid(&ctx->key, '4');
+
+    case NGX_HTTP_ONCE_KEY_UUID7:
+        ngx_str_set(detail, "This operation needs a key that is a UUID of "
+                    "version 7.");
+        return ngx_http_once_is_uuid(&ctx->key, '7');
+
+    case NGX_HTTP_ONCE_KEY_MIN:
+        if (ctx->key.len >= ctx->conf->key_min) {
+            return 1;
+        }
+
+        p = ngx_pnalloc(r->pool, sizeof(text) + NGX_INT_T_LEN);
+
+        if (p) {
+            detail->data = p;
+            detail->len = ngx_sprintf(p, text, ctx->conf->key_min) - p;
+        }
+
+        return 0;
+
+    default: /* NGX_HTTP_ONCE_KEY_ANY */
+        return 1;
+    }
+}
+
+
 static ngx_int_t
 ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_problem_e *problem, ngx_str_t *detail)
@@ -195,7 +276,15 @@ ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
                        &err)
         == ONCE_OK)
     {
-        return NGX_OK;
+        if (ngx_http_once_key_fits(r, ctx, detail)) {
+            return NGX_OK;
+        }
+
+        ctx->key.len = 0;
+        ctx->outcome = NGX_HTTP_ONCE_INVALID;
+        *problem = NGX_HTTP_ONCE_P_KEY_INVALID;
+
+        return NGX_ABORT;
     }
 
     ctx->outcome = NGX_HTTP_ONCE_INVALID;
@@ -213,21 +302,24 @@ ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+/* There is room for one more. */
+
 static ngx_str_t *
 ngx_http_once_evaluate_parts(ngx_http_request_t *r, ngx_array_t *parts)
 {
     ngx_str_t             *texts;
-    ngx_uint_t             i;
+    ngx_uint_t             i, n;
     ngx_http_once_part_t  *part;
 
-    part = parts->elts;
+    n = parts ? parts->nelts : 0;
+    part = parts ? parts->elts : NULL;
 
-    texts = ngx_palloc(r->pool, parts->nelts * sizeof(ngx_str_t));
+    texts = ngx_palloc(r->pool, (n + 1) * sizeof(ngx_str_t));
     if (texts == NULL) {
         return NULL;
     }
 
-    for (i = 0; i < parts->nelts; i++) {
+    for (i = 0; i < n; i++) {
         if (ngx_http_once_evaluate(r, part[i].value, &texts[i]) != NGX_OK) {
             return NULL;
         }
@@ -314,24 +406,52 @@ ngx_http_once_is_password(ngx_http_request_t *r, ngx_http_once_part_t *part)
 }
 
 
+/* once_scope_path: "POST /payments", without the query. */
+
+static ngx_int_t
+ngx_http_once_operation(ngx_http_request_t *r, ngx_str_t *text)
+{
+    u_char     *p;
+    ngx_str_t   path;
+
+    path = r->unparsed_uri;
+    p = ngx_strlchr(path.data, path.data + path.len, '?');
+
+    if (p) {
+        path.len = p - path.data;
+    }
+
+    text->len = r->method_name.len + 1 + path.len;
+    text->data = ngx_pnalloc(r->pool, text->len);
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_sprintf(text->data, "%V %V", &r->method_name, &path);
+
+    return NGX_OK;
+}
+
+
 static ngx_int_t
 ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_str_t *detail)
 {
     ngx_str_t             *texts;
-    ngx_uint_t             i;
+    ngx_uint_t             i, n;
     ngx_array_t           *parts;
     ngx_http_once_part_t  *part;
 
     parts = ctx->conf->scope;
-    part = parts->elts;
+    part = parts ? parts->elts : NULL;
+    n = parts ? parts->nelts : 0;
 
     texts = ngx_http_once_evaluate_parts(r, parts);
     if (texts == NULL) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < parts->nelts; i++) {
+    for (i = 0; i < n; i++) {
 
         if (!ctx->conf->secrets_apart
             && ngx_http_once_is_password(r, &part[i]))
@@ -348,14 +468,20 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         }
     }
 
-    if (parts->nelts == 1) {
+    if (ctx->conf->scope_path
+        && ngx_http_once_operation(r, &texts[n++]) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (n == 1 && !ctx->conf->scope_path) {
         ctx->scope = texts[0];
         return NGX_OK;
     }
 
     ngx_str_set(&ctx->scope, "");
 
-    return ngx_http_once_join_parts(r, &ctx->scope, texts, parts->nelts);
+    return ngx_http_once_join_parts(r, &ctx->scope, texts, n);
 }
 
 
@@ -377,7 +503,7 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         return rc;
     }
 
-    if (ctx->conf->scope == NULL) {
+    if (ctx->conf->scope == NULL && !ctx->conf->scope_path) {
         ngx_str_set(&ctx->scope, "");
         return NGX_OK;
     }
@@ -700,6 +826,46 @@ ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     olcf->key_header = value[1];
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_key_format(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_int_t    min;
+    ngx_str_t   *value;
+    ngx_uint_t   i;
+
+    static const char *const  words[] = { "any", "uuid", "uuid4", "uuid7" };
+
+    if (olcf->key_format != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (ngx_http_once_is(&value[1], words[i])) {
+            olcf->key_format = i;    /* ngx_http_once_key_format_e */
+            return NGX_CONF_OK;
+        }
+    }
+
+    min = (value[1].len > 4 && ngx_strncmp(value[1].data, "min=", 4) == 0)
+          ? ngx_atoi(value[1].data + 4, value[1].len - 4) : NGX_ERROR;
+
+    if (min < 1 || min > ONCE_KEY_MAX) {
+        return ngx_http_once_bad(cf, &value[1], "it must be any, uuid, uuid4, "
+                                 "uuid7, or min= with the least number of "
+                                 "characters, 1 to 255");
+    }
+
+    olcf->key_format = NGX_HTTP_ONCE_KEY_MIN;
+    olcf->key_min = (ngx_uint_t) min;
 
     return NGX_CONF_OK;
 }

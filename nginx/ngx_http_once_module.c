@@ -18,7 +18,6 @@
 static void *ngx_http_once_create_main_conf(ngx_conf_t *cf);
 static char *ngx_http_once_init_main_conf(ngx_conf_t *cf, void *conf);
 static void *ngx_http_once_create_srv_conf(ngx_conf_t *cf);
-static void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 static char *ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
 static ngx_int_t ngx_http_once_init(ngx_conf_t *cf);
@@ -112,7 +111,7 @@ ngx_http_once_create_srv_conf(ngx_conf_t *cf)
 }
 
 
-static void *
+void *
 ngx_http_once_create_loc_conf(ngx_conf_t *cf)
 {
     ngx_http_once_loc_conf_t  *conf;
@@ -129,9 +128,10 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
      *     conf->methods = 0;
      *     conf->describe_value = NULL;
      *     conf->name, store_url, secret_file, key_header, ttl, lease,
-     *     recover, record, release, release_ttl, replay_header, docs =
-     *     { 0, NULL };
-     *     conf->store, policy, route = NULL;
+     *     recover, record, release, release_ttl, replay_header,
+     *     expires_header, echo_key, docs = { 0, NULL };
+     *     conf->errors = { 0, { 0, NULL }, { 0, NULL } }, ...;
+     *     conf->store, policy, route, written, outer, profile = NULL;
      */
 
     conf->on = NGX_CONF_UNSET;
@@ -140,6 +140,9 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->key_strict = NGX_CONF_UNSET;
     conf->scope_set = NGX_CONF_UNSET;
     conf->scope_optional = NGX_CONF_UNSET;
+    conf->scope_path = NGX_CONF_UNSET;
+    conf->key_format = NGX_CONF_UNSET_UINT;
+    conf->error_body = NGX_CONF_UNSET_PTR;
     conf->describe = NGX_CONF_UNSET_UINT;
     conf->subject = NGX_CONF_UNSET_PTR;
     conf->fingerprint = NGX_CONF_UNSET_UINT;
@@ -178,6 +181,16 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
         conf->key_strict = prev->key_strict;
     }
 
+    if (conf->key_format == NGX_CONF_UNSET_UINT) {
+        conf->key_format = prev->key_format;
+        conf->key_min = prev->key_min;
+    }
+
+    if (conf->error_body == NGX_CONF_UNSET_PTR) {
+        conf->error_body = prev->error_body;
+        conf->error_type = prev->error_type;
+    }
+
     if (conf->scope_set == NGX_CONF_UNSET) {
         conf->scope_set = prev->scope_set;
         conf->scope = prev->scope;
@@ -203,6 +216,9 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_value(conf->scope_optional, prev->scope_optional, 0);
     ngx_conf_merge_uint_value(conf->describe, prev->describe,
                               NGX_HTTP_ONCE_DESCRIBE_PATH);
+    ngx_conf_merge_uint_value(conf->key_format, prev->key_format,
+                              NGX_HTTP_ONCE_KEY_ANY);
+    ngx_conf_merge_ptr_value(conf->error_body, prev->error_body, NULL);
 }
 
 
@@ -234,9 +250,13 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_value(conf->early_lookup, prev->early_lookup, 0);
     ngx_conf_merge_value(conf->store_no_store, prev->store_no_store, 0);
     ngx_conf_merge_value(conf->pass_on_error, prev->pass_on_error, 0);
+    ngx_conf_merge_value(conf->scope_path, prev->scope_path, 0);
 
     ngx_conf_merge_str_value(conf->replay_header, prev->replay_header,
                              "Idempotent-Replayed");
+    ngx_conf_merge_str_value(conf->expires_header, prev->expires_header,
+                             "Idempotency-Expires");
+    ngx_conf_merge_str_value(conf->echo_key, prev->echo_key, "");
     ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
     ngx_conf_merge_ptr_value(conf->redact, prev->redact, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
@@ -252,6 +272,73 @@ ngx_http_once_inherit_text(ngx_str_t *text, ngx_str_t *prev)
     if (text->data == NULL) {
         *text = *prev;
     }
+}
+
+
+static void
+ngx_http_once_inherit_errors(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_HTTP_ONCE_PROBLEMS; i++) {
+
+        if (conf->errors[i].status == 0) {
+            conf->errors[i].status = prev->errors[i].status;
+        }
+
+        ngx_http_once_inherit_text(&conf->errors[i].code,
+                                   &prev->errors[i].code);
+        ngx_http_once_inherit_text(&conf->errors[i].type,
+                                   &prev->errors[i].type);
+    }
+}
+
+
+void
+ngx_http_once_inherit(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_http_once_merge_groups(prev, conf);
+    ngx_http_once_merge_values(prev, conf);
+    ngx_http_once_inherit_errors(prev, conf);
+
+    ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
+    ngx_http_once_inherit_text(&conf->lease, &prev->lease);
+    ngx_http_once_inherit_text(&conf->recover, &prev->recover);
+    ngx_http_once_inherit_text(&conf->record, &prev->record);
+    ngx_http_once_inherit_text(&conf->release, &prev->release);
+    ngx_http_once_inherit_text(&conf->release_ttl, &prev->release_ttl);
+    ngx_http_once_inherit_text(&conf->docs, &prev->docs);
+    ngx_http_once_inherit_text(&conf->authorize, &prev->authorize);
+}
+
+
+/* A location may have another profile than the blocks around it. */
+
+static ngx_int_t
+ngx_http_once_merge(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf)
+{
+    conf->written = ngx_palloc(cf->pool, sizeof(ngx_http_once_loc_conf_t));
+    if (conf->written == NULL) {
+        return NGX_ERROR;
+    }
+
+    *conf->written = *conf;
+    conf->written->outer = prev->written ? prev->written : prev;
+
+    if (conf->profile == NULL) {
+        conf->profile = prev->profile;
+    }
+
+    if (conf->profile) {
+        return ngx_http_once_profile_merge(cf, conf);
+    }
+
+    ngx_http_once_inherit(prev, conf);
+
+    return NGX_OK;
 }
 
 
@@ -382,21 +469,11 @@ ngx_http_once_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     here = conf->on != NGX_CONF_UNSET;
 
-    ngx_http_once_merge_groups(prev, conf);
-    ngx_http_once_merge_values(prev, conf);
-
-    if (ngx_http_once_entry_add_pages(cf) != NGX_OK) {
+    if (ngx_http_once_merge(cf, prev, conf) != NGX_OK
+        || ngx_http_once_entry_add_pages(cf) != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
-
-    ngx_http_once_inherit_text(&conf->ttl, &prev->ttl);
-    ngx_http_once_inherit_text(&conf->lease, &prev->lease);
-    ngx_http_once_inherit_text(&conf->recover, &prev->recover);
-    ngx_http_once_inherit_text(&conf->record, &prev->record);
-    ngx_http_once_inherit_text(&conf->release, &prev->release);
-    ngx_http_once_inherit_text(&conf->release_ttl, &prev->release_ttl);
-    ngx_http_once_inherit_text(&conf->docs, &prev->docs);
-    ngx_http_once_inherit_text(&conf->authorize, &prev->authorize);
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 

@@ -2,8 +2,10 @@
  * Errors that the gateway itself answers, as application/problem+json (RFC
  * 9457): the type is stable, and the member "retryable" says whether the same
  * request may be sent again. once_problems is a page about all of them, made
- * of the same table.
+ * of the same table. once_error and once_error_body, or a profile, change the
+ * status and the body for clients of another protocol.
  */
+#include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
 
 
@@ -287,38 +289,136 @@ ngx_http_once_problem_headers(ngx_http_request_t *r,
 
 
 static ngx_buf_t *
-ngx_http_once_problem_body(ngx_http_request_t *r,
-    const ngx_http_once_problem_t *problem, ngx_uint_t status,
-    const ngx_str_t *detail)
+ngx_http_once_problem_body(ngx_http_request_t *r, ngx_str_t *text)
 {
-    u_char     *p;
-    size_t      escape, len;
+    size_t      len;
     ngx_buf_t  *b;
 
-    escape = (size_t) ngx_escape_json(NULL, detail->data, detail->len);
+    static const char  format[] = "{\"type\":\"urn:once:problem:%V\","
+                                  "\"title\":\"%V\",\"status\":%V,"
+                                  "\"detail\":\"%V\",\"retryable\":%V,"
+                                  "\"error\":{\"type\":\"%V\","
+                                  "\"code\":\"%V\","
+                                  "\"message\":\"%V\"}}" CRLF;
 
-    len = sizeof("{\"type\":\"urn:once:problem:\",\"title\":\"\","
-                 "\"status\":000,\"detail\":\"\",\"retryable\":false,"
-                 "\"error\":{\"type\":\"\",\"code\":\"\","
-                 "\"message\":\"\"}}" CRLF)
-          + 2 * problem->name.len + problem->title.len + problem->kind.len
-          + 2 * (detail->len + escape);
+    len = sizeof(format) + text[NGX_HTTP_ONCE_E_NAME].len
+          + text[NGX_HTTP_ONCE_E_TITLE].len
+          + text[NGX_HTTP_ONCE_E_STATUS].len
+          + text[NGX_HTTP_ONCE_E_RETRYABLE].len
+          + text[NGX_HTTP_ONCE_E_TYPE].len
+          + text[NGX_HTTP_ONCE_E_CODE].len
+          + 2 * text[NGX_HTTP_ONCE_E_DETAIL].len;
 
     b = ngx_create_temp_buf(r->pool, len);
     if (b == NULL) {
         return NULL;
     }
 
-    p = ngx_sprintf(b->last, "{\"type\":\"urn:once:problem:%V\","
-                    "\"title\":\"%V\",\"status\":%ui,\"detail\":\"",
-                    &problem->name, &problem->title, status);
-    p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
-    p = ngx_sprintf(p, "\",\"retryable\":%s,\"error\":{\"type\":\"%V\","
-                    "\"code\":\"%V\",\"message\":\"",
-                    problem->retryable ? "true" : "false", &problem->kind,
-                    &problem->name);
-    p = (u_char *) ngx_escape_json(p, detail->data, detail->len);
-    b->last = ngx_sprintf(p, "\"}}" CRLF);
+    b->last = ngx_sprintf(b->last, format, &text[NGX_HTTP_ONCE_E_NAME],
+                          &text[NGX_HTTP_ONCE_E_TITLE],
+                          &text[NGX_HTTP_ONCE_E_STATUS],
+                          &text[NGX_HTTP_ONCE_E_DETAIL],
+                          &text[NGX_HTTP_ONCE_E_RETRYABLE],
+                          &text[NGX_HTTP_ONCE_E_TYPE],
+                          &text[NGX_HTTP_ONCE_E_CODE],
+                          &text[NGX_HTTP_ONCE_E_DETAIL]);
+
+    return b;
+}
+
+
+static ngx_int_t
+ngx_http_once_problem_escape(ngx_http_request_t *r, const ngx_str_t *from,
+    ngx_str_t *to)
+{
+    size_t  escape;
+
+    escape = (size_t) ngx_escape_json(NULL, from->data, from->len);
+
+    if (escape == 0) {
+        *to = *from;
+        return NGX_OK;
+    }
+
+    to->len = from->len + escape;
+    to->data = ngx_pnalloc(r->pool, to->len);
+    if (to->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) ngx_escape_json(to->data, from->data, from->len);
+
+    return NGX_OK;
+}
+
+
+/* What the variables of once_error_body have as their values. */
+
+static ngx_int_t
+ngx_http_once_problem_texts(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    const ngx_http_once_problem_t *problem, ngx_http_once_error_t *error,
+    ngx_uint_t status, const ngx_str_t *detail)
+{
+    u_char     *p;
+    ngx_str_t  *text;
+
+    text = ngx_pcalloc(r->pool, NGX_HTTP_ONCE_E_TEXTS * sizeof(ngx_str_t));
+    p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
+
+    if (text == NULL || p == NULL) {
+        return NGX_ERROR;
+    }
+
+    text[NGX_HTTP_ONCE_E_NAME] = problem->name;
+    text[NGX_HTTP_ONCE_E_TITLE] = problem->title;
+    text[NGX_HTTP_ONCE_E_STATUS].data = p;
+    text[NGX_HTTP_ONCE_E_STATUS].len = ngx_sprintf(p, "%ui", status) - p;
+
+    if (problem->retryable) {
+        ngx_str_set(&text[NGX_HTTP_ONCE_E_RETRYABLE], "true");
+
+    } else {
+        ngx_str_set(&text[NGX_HTTP_ONCE_E_RETRYABLE], "false");
+    }
+
+    ctx->error = text;
+
+    if (ngx_http_once_problem_escape(r, error->code.len ? &error->code
+                                                        : &problem->name,
+                                     &text[NGX_HTTP_ONCE_E_CODE])
+        != NGX_OK
+        || ngx_http_once_problem_escape(r, error->type.len ? &error->type
+                                                           : &problem->kind,
+                                        &text[NGX_HTTP_ONCE_E_TYPE])
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_once_problem_escape(r, detail,
+                                        &text[NGX_HTTP_ONCE_E_DETAIL]);
+}
+
+
+/* The body as once_error_body has it. */
+
+static ngx_buf_t *
+ngx_http_once_problem_own_body(ngx_http_request_t *r,
+    ngx_http_once_loc_conf_t *conf)
+{
+    ngx_buf_t  *b;
+    ngx_str_t   text;
+
+    if (ngx_http_complex_value(r, conf->error_body, &text) != NGX_OK) {
+        return NULL;
+    }
+
+    b = ngx_create_temp_buf(r->pool, text.len + sizeof(CRLF));
+    if (b == NULL) {
+        return NULL;
+    }
+
+    b->last = ngx_sprintf(b->last, "%V" CRLF, &text);
 
     return b;
 }
@@ -374,10 +474,16 @@ ngx_http_once_problem_send_as(ngx_http_request_t *r,
     ngx_int_t                       rc;
     ngx_buf_t                      *b;
     ngx_str_t                       text;
+    ngx_http_once_ctx_t            *ctx;
     const ngx_http_once_problem_t  *problem;
 
+    ctx = ngx_http_once_get_ctx(r);
     problem = &ngx_http_once_problems[code];
     text = problem->detail;
+
+    if (conf->errors[code].status) {
+        status = conf->errors[code].status;
+    }
 
     if (detail && detail->len) {
         text = *detail;
@@ -391,7 +497,18 @@ ngx_http_once_problem_send_as(ngx_http_request_t *r,
         return rc;
     }
 
-    b = ngx_http_once_problem_body(r, problem, status, &text);
+    if (ctx == NULL
+        || ngx_http_once_problem_texts(r, ctx, problem, &conf->errors[code],
+                                       status, &text)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b = conf->error_body
+        ? ngx_http_once_problem_own_body(r, conf)
+        : ngx_http_once_problem_body(r, ctx->error);
+
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -403,11 +520,17 @@ ngx_http_once_problem_send_as(ngx_http_request_t *r,
     ngx_http_once_problem_set_status(r, status);
     r->headers_out.content_length_n = b->last - b->pos;
     ngx_str_set(&r->headers_out.content_type, "application/problem+json");
+
+    if (conf->error_body) {
+        r->headers_out.content_type = conf->error_type;
+    }
+
     r->headers_out.content_type_len = r->headers_out.content_type.len;
     r->headers_out.content_type_lowcase = NULL;
 
     if (ngx_http_once_problem_headers(r, conf, problem, retry_after)
-        != NGX_OK)
+        != NGX_OK
+        || ngx_http_once_headers_add_echo(r, ctx) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -548,4 +671,158 @@ ngx_http_once_problem_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     oscf->problems = clcf->name;
 
     return NGX_CONF_OK;
+}
+
+
+/* -------------------------------------------------------------- directives */
+
+static ngx_uint_t
+ngx_http_once_error_find(ngx_str_t *name)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_HTTP_ONCE_PROBLEMS; i++) {
+        if (ngx_http_once_is(name,
+                             (char *) ngx_http_once_problems[i].name.data))
+        {
+            break;
+        }
+    }
+
+    return i;
+}
+
+
+/* The text after "status=", "code=" or "type=". */
+
+static ngx_uint_t
+ngx_http_once_error_value(ngx_str_t *word, const char *name, ngx_str_t *text)
+{
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (word->len <= len || ngx_strncmp(word->data, name, len) != 0) {
+        return 0;
+    }
+
+    text->data = word->data + len;
+    text->len = word->len - len;
+
+    return 1;
+}
+
+
+static char *
+ngx_http_once_error_set(ngx_conf_t *cf, ngx_str_t *word,
+    ngx_http_once_error_t *error)
+{
+    ngx_int_t  status;
+    ngx_str_t  text, *field;
+
+    if (ngx_http_once_error_value(word, "status=", &text)) {
+        status = ngx_atoi(text.data, text.len);
+
+        if (status < 400 || status > 599) {
+            return ngx_http_once_bad(cf, word, "a status must be 400 to 599");
+        }
+
+        if (error->status) {
+            return "is duplicate";
+        }
+
+        error->status = (ngx_uint_t) status;
+
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_once_error_value(word, "code=", &text)) {
+        field = &error->code;
+
+    } else if (ngx_http_once_error_value(word, "type=", &text)) {
+        field = &error->type;
+
+    } else {
+        return ngx_http_once_bad(cf, word, "it must be status=, code= or "
+                                 "type= with a value");
+    }
+
+    if (field->data) {
+        return "is duplicate";
+    }
+
+    *field = text;
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    char        *rv;
+    ngx_str_t   *value;
+    ngx_uint_t   i, problem;
+
+    value = cf->args->elts;
+    problem = ngx_http_once_error_find(&value[1]);
+
+    if (problem == NGX_HTTP_ONCE_PROBLEMS) {
+        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
+                                 "problem such as key-reused");
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        rv = ngx_http_once_error_set(cf, &value[i], &olcf->errors[problem]);
+
+        if (rv != NGX_CONF_OK) {
+            return rv;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_once_set_error_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->error_body != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "problem")) {
+        olcf->error_body = NULL;
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_http_script_variables_count(&value[1]) == 0) {
+        return ngx_http_once_bad(cf, &value[1], "it must be problem, or a "
+                                 "text with variables such as "
+                                 "$once_error_detail");
+    }
+
+    ngx_str_set(&olcf->error_type, "application/json");
+
+    if (cf->args->nelts == 3) {
+
+        if (!ngx_http_once_is_plain(&value[2])) {
+            return ngx_http_once_bad(cf, &value[2], "it must be a media type "
+                                     "such as application/json");
+        }
+
+        olcf->error_type = value[2];
+    }
+
+    olcf->error_body = ngx_http_once_compile(cf, &value[1]);
+
+    return olcf->error_body ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

@@ -507,7 +507,9 @@ ngx_http_once_replay_send(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     if (ngx_http_once_put_headers(r, ctx, &response) != NGX_OK
         || (replayed && ngx_http_once_mark_replay(r, ctx) != NGX_OK)
-        || ngx_http_once_headers_add_expires(r, ctx->expires_ms) != NGX_OK)
+        || ngx_http_once_headers_add_echo(r, ctx) != NGX_OK
+        || ngx_http_once_headers_add_expires(r, ctx->conf, ctx->expires_ms)
+           != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

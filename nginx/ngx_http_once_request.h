@@ -373,9 +373,13 @@ ngx_uint_t ngx_http_once_headers_named_as(ngx_table_elt_t *h,
 ngx_table_elt_t *ngx_http_once_headers_push(ngx_list_t *list,
     ngx_str_t *name, ngx_str_t *value);
 
-/* Adds Idempotency-Expires; nothing if msec is 0, which means never. */
+/* Adds once_expires_header; nothing if msec is 0, which means never. */
 ngx_int_t ngx_http_once_headers_add_expires(ngx_http_request_t *r,
-    uint64_t msec);
+    ngx_http_once_loc_conf_t *conf, uint64_t msec);
+
+/* Adds once_echo_key, if the key is known. */
+ngx_int_t ngx_http_once_headers_add_echo(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
 
 /* Makes Location absolute as nginx will, so that the same is stored. */
 ngx_int_t ngx_http_once_headers_make_location(ngx_http_request_t *r);

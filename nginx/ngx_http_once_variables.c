@@ -1,7 +1,7 @@
 /*
  * $once_key, $once_id, $once_outcome, $once_epoch, $once_age, $once_time for
- * logs and traces; $once_limit_key for limit_req; $once_json_NAME for keys in
- * the body.
+ * logs and traces; $once_limit_key for limit_req; $once_error_NAME for
+ * once_error_body; $once_json_NAME for keys in the body.
  *
  * $once_json_NAME is a top-level member of a JSON request body. It is found
  * only after the body was read, which the handler does before it evaluates a
@@ -202,6 +202,25 @@ ngx_http_once_age_variable(ngx_http_request_t *r,
                        ctx->age_ms % 1000);
 
     return ngx_http_once_give(v, p, last - p);
+}
+
+
+/* The problem that is being answered; `data` is ngx_http_once_error_e. */
+
+static ngx_int_t
+ngx_http_once_error_variable(ngx_http_request_t *r,
+    ngx_http_variable_value_t *v, uintptr_t data)
+{
+    ngx_http_once_ctx_t  *ctx;
+
+    ctx = ngx_http_once_get_ctx(r->main);
+
+    if (ctx == NULL || ctx->error == NULL) {
+        v->not_found = 1;
+        return NGX_OK;
+    }
+
+    return ngx_http_once_give(v, ctx->error[data].data, ctx->error[data].len);
 }
 
 
@@ -440,6 +459,27 @@ static ngx_http_variable_t  ngx_http_once_variables[] = {
 
     { ngx_string("once_limit_key"), NULL, ngx_http_once_limit_key_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_code"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_CODE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_detail"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_DETAIL, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_name"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_NAME, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_retryable"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_RETRYABLE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_status"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_STATUS, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_title"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_TITLE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
+
+    { ngx_string("once_error_type"), NULL, ngx_http_once_error_variable,
+      NGX_HTTP_ONCE_E_TYPE, NGX_HTTP_VAR_NOCACHEABLE, 0 },
 
     { ngx_string("once_json_"), NULL, ngx_http_once_json_variable, 0,
       NGX_HTTP_VAR_NOCACHEABLE|NGX_HTTP_VAR_PREFIX, 0 },

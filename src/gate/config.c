@@ -274,6 +274,9 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
     write_proxy(plan, out);
     emit(out, "\n    once_store %q;\n", plan->store);
     write_scope(out, "    ", &plan->scope);
+    if (plan->options->profile != NULL) {
+        emit(out, "    once_profile %q;\n", plan->options->profile);
+    }
     if (!is_set(plan, "once_bodies")) {
         fputs("    once_bodies 1g;                # request bodies in files, per worker\n", out);
     }

@@ -61,7 +61,11 @@ static void tell_policy(const char *policy)
 
 static void tell_routes(const once__gate_plan_t *plan)
 {
-    if (plan->route_count == 0) {
+    if (plan->route_count == 0 && plan->options->profile != NULL) {
+        printf("  guarded  the methods of profile %s on every path\n",
+               once__cli_shown(plan->options->profile).text);
+        tell_policy(once__gate_policy(plan, NULL));
+    } else if (plan->route_count == 0) {
         puts("  guarded  POST and PATCH on every path");
         tell_policy(once__gate_policy(plan, NULL));
     }
@@ -351,6 +355,8 @@ static const once__cli_option_t options[] = {
      offsetof(once__gate_options_t, route)},
     {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none; required if other machines can connect",
      offsetof(once__gate_options_t, scope)},
+    {"profile", 0, ONCE__CLI_TEXT, "NAME", "speak as this protocol does: default, draft07, stripe, acp, ucp, iceberg",
+     offsetof(once__gate_options_t, profile)},
     {"upstream-ca", 0, ONCE__CLI_TEXT, "FILE", "CA certificates (PEM) to verify an https:// backend with (default: the system's)",
      offsetof(once__gate_options_t, upstream_ca)},
     {"auth", 0, ONCE__CLI_TEXT, "URL", "ask it before a stored response is sent: 2xx allows it, other answers replace it",

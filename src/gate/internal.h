@@ -16,7 +16,7 @@
 #include "cli/commands.h"
 
 #define ONCE__GATE_WORD_MAX   1000 /* bytes of one word; nginx reads 4096 at a time */
-#define ONCE__GATE_WORDS_MAX  24   /* words of a route or of a directive */
+#define ONCE__GATE_WORDS_MAX  40   /* words of a route or of a directive */
 #define ONCE__GATE_PATH_SIZE  4096
 #define ONCE__GATE_LISTEN_MAX 16
 #define ONCE__GATE_AUTH_PATH  512
@@ -94,6 +94,7 @@ typedef struct once__gate_options {
     const char *store;
     once__cli_list_t route;
     const char *scope;
+    const char *profile;
     const char *tls_cert;
     const char *tls_key;
     const char *status;

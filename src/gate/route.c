@@ -23,12 +23,18 @@ static const once__gate_setting_t settings[] = {
     {"describe", 0},
     {"docs", 0},
     {"early_lookup", 0},
+    {"echo_key", 0},
+    {"error", ONCE__GATE_LIST},
+    {"error_body", 0},
+    {"expires_header", 0},
     {"fingerprint", ONCE__GATE_LIST},
     {"key", ONCE__GATE_LIST},
+    {"key_format", 0},
     {"lease", ONCE__GATE_POLICY},
     {"name", 0},
     {"on_store_error", 0},
     {"probe", ONCE__GATE_LIST},
+    {"profile", 0},
     {"quota", 0},
     {"record", ONCE__GATE_LIST | ONCE__GATE_POLICY},
     {"recover", ONCE__GATE_POLICY},
@@ -39,6 +45,7 @@ static const once__gate_setting_t settings[] = {
     {"replay_headers", ONCE__GATE_LIST},
     {"require", 0},
     {"retry_after", 0},
+    {"scope_path", 0},
     {"store_body", 0},
     {"store_no_store", 0},
     {"subject", ONCE__GATE_LIST},
@@ -221,7 +228,7 @@ static int check_policy(const char *text, const char *name, const char *value)
 static int unknown_setting(const char *text, const char *name)
 {
     once__cli_nearest_t nearest;
-    char why[400];
+    char why[600];
     int len = snprintf(why, sizeof(why), "unknown setting \"%s\"; ", once__cli_shown(name).text);
 
     once__cli_nearest_start(&nearest, name);
@@ -299,6 +306,7 @@ static const char *check_directive(const char *name)
         {"once", "use --route"},
         {"once_authorize", "use --auth"},
         {"once_methods", "use --route, which has the methods"},
+        {"once_profile", "use --profile, or profile= in a route"},
         {"once_scope", "use --scope, or scope= in a route"},
         {"once_store", "use --store"},
     };

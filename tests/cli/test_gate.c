@@ -61,6 +61,7 @@ static const mistake_t mistakes[] = {
     {{UPSTREAM, "--socket-mode", "4777"}, "--socket-mode needs a mode such as 0660"},
     {{UPSTREAM, "--upstream-ca", "/dev/null"}, "--upstream-ca is only for https://"},
     {{UPSTREAM, "--log-keys", "some"}, "--log-keys is text, hash or off"},
+    {{UPSTREAM, "--set", "once_profile acp"}, "use --profile"},
     {{UPSTREAM, "--auth", ""}, "--auth: it is empty"},
     {{UPSTREAM, "--auth", "http://localhost"}, "--auth: it has no path"},
     {{UPSTREAM, "--auth", "localhost/me"}, "--auth: it has no path"},
@@ -227,8 +228,11 @@ static void routes_become_locations(void **state)
     run_t r = run("gate", "--print-config", MODULE, UPSTREAM, "--route",
                   "POST,PATCH /payments ttl=48h recover=hold wait=5s,max=8 scope=cookie:sid",
                   "--route", "PUT /a$ replay_headers=ETag,Set-Cookie key=$once_json_id", NULL);
-    run_t root = run("gate", "--print-config", MODULE, UPSTREAM, "--route", "DELETE /", NULL);
+    run_t root = run("gate", "--print-config", MODULE, UPSTREAM, "--route", "DELETE /", "--profile",
+                     "acp", NULL);
 
+    assert_has(root.out, "    once_profile \"acp\";\n");
+    assert_lacks(r.out, "once_profile");
     assert_run(r, ONCE__CLI_OK);
     assert_has(r.out, "        location \"/payments\" {\n"
                       "            once on;\n"

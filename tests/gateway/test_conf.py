@@ -60,8 +60,35 @@ GOOD = [
     "once_replay_headers Set-Cookie;", "once_replay_headers Set-Cookie Date;", "once_replay_headers none;",
     "once_docs https://example.com/keys;", "once_docs off;", "once_authorize /authorize;", "once_authorize off;",
     "once_probe http://127.0.0.1:9/outcome;", "once_probe http://unix:/run/x.sock:/outcome;", "once_probe off;",
+    "once_profile default;", "once_profile draft07;", "once_profile stripe;", "once_profile acp;", "once_profile ucp;",
+    "once_profile iceberg;",
+    "once_error key-reused status=400;", "once_error key-reused status=400 code=x type=y; once_error key-missing 'code=a b';",
+    "once_error_body problem;", "once_error_body $once_error_detail;", "once_error_body $once_error_detail text/plain;",
+    "once_echo_key Idempotency-Key;", "once_echo_key off;", "once_expires_header X-Until;", "once_expires_header off;",
+    "once_key_format any;", "once_key_format uuid;", "once_key_format uuid4;", "once_key_format uuid7;", "once_key_format min=22;",
+    "once_scope_path on;", "once_scope_path off;",
     "once_probe http://127.0.0.1:9/outcome timeout=500ms;", "once_probe http://127.0.0.1:9/outcome timeout=2s size=64k;",
 ]
+
+
+BAD_PROFILES = {
+    "once_profile_define x { once_store memory:; }": ["once_store", "part of a profile"],
+    "once_profile_define x { proxy_pass http://backend; }": ["proxy_pass", "part of a profile"],
+    "once_profile_define x { once_ttl; }": ["once_ttl", "number of arguments"],
+    "once_profile_define x { once_ttl 1h 2h; }": ["once_ttl", "number of arguments"],
+    "once_profile_define x { once_ttl forever; }": "forever",
+    "once_profile_define x { once_ttl 1h; once_ttl 2h; }": ["once_ttl", "duplicate"],
+    "once_profile_define x nobody { }": "nobody",
+    "once_profile_define stripe { }": "name of a profile",
+    "once_profile_define x { } once_profile_define x { }": "name of a profile",
+    "once_profile_define 'a b' { }": "a b",
+    "once_profile x; once_profile_define x { }": "unknown profile",
+}
+
+
+@pytest.mark.parametrize("text", BAD_PROFILES)
+def test_profiles_refused(prepare, text):
+    check_refused(prepare, BAD_PROFILES[text], http=text)
 
 
 @pytest.mark.parametrize("rules", GOOD)
@@ -89,6 +116,23 @@ BAD = {
     "once_fingerprint exact Host;": "Host",
     "once_fingerprint exact $no_such_variable;": "no_such_variable",
     "once_fingerprint exact $uri $uri $uri $uri $uri $uri $uri $uri $uri;": "8 values",
+    "once_profile strype;": ["strype", "stripe", "once_profile_define"],
+    "once_profile acp; once_profile ucp;": "duplicate",
+    "once_error nonsense status=400;": "nonsense",
+    "once_error key-reused;": "number of arguments",
+    "once_error key-reused status=200;": "status=200",
+    "once_error key-reused status=x;": "status=x",
+    "once_error key-reused colour=red;": "colour=red",
+    "once_error key-reused code=a; once_error key-reused code=b;": "duplicate",
+    "once_error_body nonsense;": "nonsense",
+    "once_error_body $once_error_detail 'a b';": "a b",
+    "once_error_body $no_such_variable;": "no_such_variable",
+    "once_echo_key 'a b';": "a b",
+    "once_expires_header 'a b';": "a b",
+    "once_key_format guid;": "guid",
+    "once_key_format min=0;": "min=0",
+    "once_key_format min=256;": "min=256",
+    "once_scope_path maybe;": "maybe",
     "once_ttl forever;": "forever",
     "once_ttl 0;": "0",
     "once_ttl 10000d;": "10000d",

@@ -289,6 +289,47 @@ def once_authorize(gw):
     assert gw.upstream.total == 4  # two that ran, two questions
 
 
+@row("once_profile acp;")
+def once_profile(gw):
+    response = gw.post()
+    assert (response.status, response.json().get("code")) == (400, "idempotency_key_required")
+    assert gw.post("k").header("Idempotency-Key") == "k"
+
+
+@row("once_error key-missing status=428;")
+def once_error(gw):
+    expect.problem(gw.post(), "key-missing", status=428)
+
+
+@row("once_error_body '{\"said\":\"$once_error_name\"}';")
+def once_error_body(gw):
+    assert gw.post().json() == {"said": "key-missing"}
+
+
+@row("once_echo_key X-Key;")
+def once_echo_key(gw):
+    assert [gw.post("k").header("X-Key") for _ in range(2)] == ["k", "k"]
+
+
+@row("once_expires_header X-Until;")
+def once_expires_header(gw):
+    for response in (gw.post("k"), gw.post("k")):
+        assert response.header("X-Until") and "Idempotency-Expires" not in response.headers
+
+
+@row("once_key_format uuid;")
+def once_key_format(gw):
+    expect.problem(gw.post("k"), "key-invalid")
+    expect.once(lambda: gw.post("0190a1b2-c3d4-4e5f-8a6b-0123456789ab"))
+
+
+@row("once_scope_path on;")
+def once_scope_path(gw):
+    expect.once(lambda: gw.post("k"))
+    expect.once(lambda: gw.post("k", target="/other?x=1"))
+    expect.problem(gw.post("k", target="/other?x=2"), "key-reused")
+
+
 @row("once_docs https://example.com/keys;")
 def once_docs(gw):
     response = expect.problem(gw.post(), "key-missing")
@@ -329,5 +370,5 @@ def test_every_directive_has_a_row():
     with open(os.path.join(environment.SOURCE, "nginx", "ngx_http_once_directives.c"), encoding="ascii") as file:
         known = re.findall(r'\{ ngx_string\("(once\w*)"\)', file.read())
     assert len(known) > 20
-    elsewhere = {"once_bodies", "once_memory", "once_problems", "once_ready", "once_stats", "once_status"}
+    elsewhere = {"once_bodies", "once_memory", "once_problems", "once_profile_define", "once_ready", "once_stats", "once_status"}
     assert set(known) - elsewhere == {setting.split()[0] for setting in ROWS}
