@@ -240,8 +240,19 @@ static void fill_names(once__index_t *index, const once__index_label_t *label)
     once__hex(id, label->store_id, ONCE__STORE_ID_SIZE);
     (void)snprintf(index->name, sizeof(index->name), "once-%s-%016llx", id,
                    (unsigned long long)boot);
-    (void)snprintf(index->new_name, sizeof(index->new_name), "once-%s-%016llx.new", id,
-                   (unsigned long long)boot);
+}
+
+/* Never the name of another file, so that a process that removes one by its name cannot remove this one. */
+static int draw_new_name(once__index_t *index)
+{
+    uint64_t number;
+
+    if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number)) {
+        return -1;
+    }
+    (void)snprintf(index->new_name, sizeof(index->new_name), "%.38s%016llx.new", index->name,
+                   (unsigned long long)number);
+    return 0;
 }
 
 /* Does no store have this index? Its path leads to nothing, or to another directory. When in doubt: 0. */
@@ -301,16 +312,15 @@ static int lock_file(const once__index_t *index)
 }
 
 /*
- * The file under its temporary name, with the memory that an empty index needs. One of that name was left by a killed process.
- * Until ours is locked, another process that removes orphans may take it for one.
+ * The file under its temporary name, with the memory that an empty index needs. Until it is locked, another process that removes
+ * orphans may take it for one: then another file is made.
  */
 static int make_file(once__index_t *index, const once__index_config_t *config, once_error_t *err)
 {
     uint64_t end = sizeof(once__index_header_t);
 
     remove_orphans(index->directory_fd, config);
-    for (int tries = 0; tries < MAKE_TRIES; tries++) {
-        (void)unlinkat(index->directory_fd, index->new_name, 0);
+    for (int tries = 0; tries < MAKE_TRIES && draw_new_name(index) == 0; tries++) {
         index->fd = openat(index->directory_fd, index->new_name,
                            O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (index->fd < 0 || lock_file(index)) {

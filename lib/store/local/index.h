@@ -131,7 +131,7 @@ typedef struct once__index {
     int directory_fd;  /* likewise */
     int is_named;      /* it has its name; else the temporary one */
     char name[64];     /* once-STORE_ID-BOOT */
-    char new_name[64]; /* the same and .new */
+    char new_name[64]; /* until it is published */
 } once__index_t;
 
 typedef struct once__index_config {
