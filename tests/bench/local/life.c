@@ -92,10 +92,10 @@ static void report_rebuild(const char *path, uint64_t records)
     start = cost_now();
     reopen(path, records * 7 + 1, &opened, &granted);
     cost = cost_since(&start);
-    report("index made anew from the log, records per second of CPU", ">= 1 M",
-           (double)records / cost.cpu >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
-           "%.2f M  (%.2f s; by the clock %.2f s)", (double)records / cost.cpu / 1e6, cost.cpu,
-           opened);
+    report("index made anew from the log, records per second", ">= 1 M",
+           (double)records / opened >= 1e6 ? VERDICT_OK : VERDICT_SHORT,
+           "%.2f M  (%.2f s; %.2f M per second of CPU)", (double)records / opened / 1e6, opened,
+           (double)records / cost.cpu / 1e6);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ looking up */
