@@ -111,6 +111,31 @@ int once__is_field_value(const void *text, size_t len)
     return 1;
 }
 
+size_t once__key_field(char *out, const char *key, size_t len)
+{
+    size_t at = 0;
+    int plain = len > 0 && key[0] != ' ' && key[len - 1] != ' ';
+
+    for (size_t i = 0; i < len; i++) {
+        plain &= strchr("\",\\", key[i]) == NULL;
+    }
+    if (plain) {
+        memcpy(out, key, len);
+        out[len] = '\0';
+        return len;
+    }
+    out[at++] = '"';
+    for (size_t i = 0; i < len; i++) {
+        if (key[i] == '"' || key[i] == '\\') {
+            out[at++] = '\\';
+        }
+        out[at++] = key[i];
+    }
+    out[at++] = '"';
+    out[at] = '\0';
+    return at;
+}
+
 size_t once__json_escape(char out[6], char byte)
 {
     static const char letters[] = "btn\0fr"; /* of 8 to 13; 11 has none */

@@ -28,6 +28,12 @@ int once__is_token(const void *text, size_t len);
 /* May it be the value of a header: no control bytes except tabs? */
 int once__is_field_value(const void *text, size_t len);
 
+/*
+ * Writes a key as the value of a header: as it is, or as a quoted string (RFC 8941) where it could be mistaken for something else.
+ * `out` has room for 2 * len + 3 bytes. Returns the length.
+ */
+size_t once__key_field(char *out, const char *key, size_t len);
+
 /* Writes the form that an ASCII byte has in a string of JSON, with short escapes where there are any. Returns its length. */
 size_t once__json_escape(char out[6], char byte);
 

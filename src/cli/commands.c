@@ -41,6 +41,9 @@ const once__cli_command_t *const once__cli_commands[] = {
     &once__cli_convert,
     &once__cli_reap,
     &once__cli_secret_rotate,
+#if ONCE_WITH_CLIENT
+    &once__cli_call,
+#endif
     &once__cli_key_new,
     &once__cli_key_derive,
     &once__cli_key_hash,

@@ -43,6 +43,7 @@ extern const once__cli_command_t once__cli_key_derive;
 extern const once__cli_command_t once__cli_key_hash;
 extern const once__cli_command_t once__cli_key_compose;
 extern const once__cli_command_t once__cli_key_check;
+extern const once__cli_command_t once__cli_call;
 extern const once__cli_command_t once__cli_demo;
 extern const once__cli_command_t once__cli_cost;
 extern const once__cli_command_t once__cli_bench_store;

@@ -18,15 +18,19 @@
 const char *once__cli_config_named(const once__cli_command_t *command, int argc, char **argv)
 {
     const char *path = NULL;
+    char letter[3] = "-";
     int has = 0;
 
     for (const once__cli_option_t *o = command->options; o != NULL && o->name != NULL; o++) {
-        has |= strcmp(o->name, "config") == 0;
+        if (strcmp(o->name, "config") == 0) {
+            has = 1;
+            letter[1] = o->letter;
+        }
     }
     for (int i = 0; has && i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strncmp(argv[i], "--config=", 9) == 0) {
             path = argv[i] + 9;
-        } else if (strcmp(argv[i], "--config") == 0 || strcmp(argv[i], "-c") == 0) {
+        } else if (strcmp(argv[i], "--config") == 0 || strcmp(argv[i], letter) == 0) {
             path = i + 1 < argc ? argv[i + 1] : path;
         }
     }

@@ -23,7 +23,7 @@ static const struct {
     {"records", {"keys", "trace", "audit"}},
     {"messages", {"outbox", "dlq", "secret webhook"}},
     {"stores", {"pg", "fsck", "backup", "convert", "reap", "secret rotate"}},
-    {"keys for clients", {"key"}},
+    {"for clients", {"call", "key"}},
     {"learn and test", {"demo", "cost", "bench", "conformance", "help", "version"}},
 };
 

@@ -1,5 +1,5 @@
 /*
- * Requests to the handler, over libcurl (broker/http/client.h).
+ * Requests to the handler, over libcurl (http/client.h).
  *
  * The body comes from a callback that cannot rewind. When a kept connection turns out to be closed after a part of the body
  * was sent, libcurl would otherwise send the request again on a new connection, and the handler might get it twice under one
@@ -22,8 +22,8 @@
 #include <strings.h>
 #include <time.h>
 
-#include "broker/http/client.h"
 #include "broker/tls.h"
+#include "http/client.h"
 
 #define HEADER_MAX 4096
 #define WORDS_MAX  160

@@ -65,21 +65,10 @@ static void pass_on(void *data, once_slice_t name, once_slice_t value)
 /* A key that is not a plain token is sent as a quoted string, as the draft of Idempotency-Key has it. */
 static void add_key(once__consume_handler_headers_t *headers, const once__consume_id_t *key)
 {
-    char quoted[2 * ONCE_KEY_TEXT_SIZE + 2];
-    size_t len = 0;
+    char field[2 * ONCE_KEY_TEXT_SIZE + 3];
 
-    if (strpbrk(key->text, "\",\\") == NULL && key->text[0] != ' ' &&
-        key->text[key->len - 1] != ' ') {
-        once__consume_handler_headers_add(headers, "Idempotency-Key: %s", key->text);
-        return;
-    }
-    for (size_t i = 0; i < key->len; i++) {
-        if (key->text[i] == '"' || key->text[i] == '\\') {
-            quoted[len++] = '\\';
-        }
-        quoted[len++] = key->text[i];
-    }
-    once__consume_handler_headers_add(headers, "Idempotency-Key: \"%.*s\"", (int)len, quoted);
+    once__key_field(field, key->text, key->len);
+    once__consume_handler_headers_add(headers, "Idempotency-Key: %s", field);
 }
 
 static void add_message_key(once__consume_handler_headers_t *headers, once_slice_t key)

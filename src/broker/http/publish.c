@@ -15,10 +15,10 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "broker/http/client.h"
 #include "broker/http/signature.h"
 #include "broker/internal.h"
 #include "broker/tls.h"
+#include "http/client.h"
 
 #define URL_MAX      4096
 #define CONNECT_MS   10000L

@@ -1,4 +1,4 @@
-#include "broker/http/client.h"
+#include "http/client.h"
 
 #include <stdlib.h>
 #include <sys/epoll.h>

@@ -1,8 +1,8 @@
 /*
  * libcurl's multi interface in a loop of lib/loop. For one thread, the loop's.
  */
-#ifndef ONCE_BROKER_HTTP_CLIENT_H
-#define ONCE_BROKER_HTTP_CLIENT_H
+#ifndef ONCE_HTTP_CLIENT_H
+#define ONCE_HTTP_CLIENT_H
 
 #include <curl/curl.h>
 
