@@ -133,6 +133,22 @@ static void write_maps(FILE *out)
           out);
 }
 
+/* Routes of a document of which some methods need a key and others do not. */
+static void write_needy(const once__gate_plan_t *plan, FILE *out)
+{
+    for (size_t i = 0; i < plan->route_count; i++) {
+        const char *at = plan->routes[i].needy;
+        if (at == NULL) {
+            continue;
+        }
+        emit(out, "    map $request_method $once_needy_%u {\n        default off;\n", (unsigned)i);
+        for (; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+            fprintf(out, "        %.*s on;\n", (int)strcspn(at, ","), at);
+        }
+        fputs("    }\n", out);
+    }
+}
+
 static void write_proxy(const once__gate_plan_t *plan, FILE *out)
 {
     emit(out,
@@ -271,6 +287,7 @@ static void write_defaults(const once__gate_plan_t *plan, FILE *out)
           "\n",
           out);
     write_maps(out);
+    write_needy(plan, out);
     write_proxy(plan, out);
     emit(out, "\n    once_store %q;\n", plan->store);
     write_scope(out, "    ", &plan->scope);
@@ -294,10 +311,24 @@ static void write_pass(const once__gate_plan_t *plan, FILE *out)
 
 static void write_route(const once__gate_plan_t *plan, const once__gate_route_t *route, FILE *out)
 {
-    emit(out, "        location%s %q {\n            once on;\n            once_methods",
-         route->exact ? " =" : "", route->path);
+    if (route->pattern != NULL) {
+        emit(out, "        # %s %s\n", route->off ? "not guarded:" : route->methods, route->path);
+    }
+    emit(out, "        location%s %q {\n",
+         route->pattern != NULL ? " ~"
+         : route->exact         ? " ="
+                                : "",
+         route->pattern != NULL ? route->pattern : route->path);
+    if (route->off) {
+        write_pass(plan, out);
+        return;
+    }
+    fputs("            once on;\n            once_methods", out);
     write_list(out, route->methods);
     fputs(";\n", out);
+    if (route->needy != NULL) {
+        emit(out, "            once_require $once_needy_%u;\n", (unsigned)(route - plan->routes));
+    }
     if (route->has_scope) {
         write_scope(out, "            ", &route->scope);
     }
@@ -364,7 +395,8 @@ static void write_server(const once__gate_plan_t *plan, FILE *out)
     write_directives(plan, 0, "        ", out);
     for (size_t i = 0; i < plan->route_count; i++) {
         write_route(plan, &plan->routes[i], out);
-        has_root |= !plan->routes[i].exact && strcmp(plan->routes[i].path, "/") == 0;
+        has_root |= !plan->routes[i].exact && plan->routes[i].pattern == NULL &&
+                    strcmp(plan->routes[i].path, "/") == 0;
     }
     write_auth(plan, out);
     fputs("        location = " PROBLEMS_PATH " {\n            once_problems;\n        }\n", out);

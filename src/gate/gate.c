@@ -42,19 +42,37 @@ static int check_addresses(const once__gate_plan_t *plan)
     return code;
 }
 
+static const char *const meanings[][2] = {
+    {"retry", "if a response is lost, a retry runs the operation again: it may take effect twice"},
+    {"hold", "if a response is lost, the operation never runs again until someone settles it"},
+    {"transactional", "the backend's transaction decides; nothing takes effect twice"},
+};
+
+#define MEANING_COUNT (sizeof(meanings) / sizeof(meanings[0]))
+
 /* What happens after a lost response is the first thing to know about a gate. */
 static void tell_policy(const char *policy)
 {
-    static const char *const meanings[][2] = {
-        {"retry",
-         "if a response is lost, a retry runs the operation again: it may take effect twice"},
-        {"hold", "if a response is lost, the operation never runs again until someone settles it"},
-        {"transactional", "the backend's transaction decides; nothing takes effect twice"},
-    };
-
-    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+    for (size_t i = 0; i < MEANING_COUNT; i++) {
         if (strcmp(policy, meanings[i][0]) == 0) {
             printf("           recover=%s: %s\n", policy, meanings[i][1]);
+        }
+    }
+}
+
+/* A document may have hundreds of routes: each of their policies is explained once. */
+static void tell_described(const once__gate_plan_t *plan)
+{
+    once__gate_tell_openapi(plan);
+    for (size_t m = 0; m < MEANING_COUNT; m++) {
+        int found = 0;
+        for (size_t i = 0; !found && i < plan->route_count; i++) {
+            const once__gate_route_t *route = &plan->routes[i];
+            found = route->pattern != NULL && !route->off &&
+                    strcmp(once__gate_policy(plan, route), meanings[m][0]) == 0;
+        }
+        if (found) {
+            tell_policy(meanings[m][0]);
         }
     }
 }
@@ -70,10 +88,14 @@ static void tell_routes(const once__gate_plan_t *plan)
         tell_policy(once__gate_policy(plan, NULL));
     }
     for (size_t i = 0; i < plan->route_count; i++) {
+        if (plan->routes[i].pattern != NULL) {
+            continue;
+        }
         printf("  guarded  %s %s%s\n", plan->routes[i].methods,
                once__cli_shown(plan->routes[i].path).text, plan->routes[i].exact ? "" : "...");
         tell_policy(once__gate_policy(plan, &plan->routes[i]));
     }
+    tell_described(plan);
 }
 
 static void tell_scope(const once__gate_plan_t *plan)
@@ -315,6 +337,7 @@ static int check(once__gate_plan_t *plan)
         code = once__gate_check(plan);
     }
     if (code == ONCE__CLI_OK) {
+        once__gate_tell_openapi(plan);
         puts("once gate: the configuration is good");
     }
     return code;
@@ -353,6 +376,8 @@ static const once__cli_option_t options[] = {
      offsetof(once__gate_options_t, store)},
     {"route", 0, ONCE__CLI_LIST, "ROUTE", "guard only 'METHODS PATH [NAME=VALUE]...'; may be repeated",
      offsetof(once__gate_options_t, route)},
+    {"openapi", 0, ONCE__CLI_TEXT, "FILE", "guard what this OpenAPI 3 document (YAML or JSON) gives an Idempotency-Key",
+     offsetof(once__gate_options_t, openapi)},
     {"scope", 0, ONCE__CLI_TEXT, "SCOPE", "whose key it is: header:NAME, cookie:NAME, none; required if other machines can connect",
      offsetof(once__gate_options_t, scope)},
     {"profile", 0, ONCE__CLI_TEXT, "NAME", "speak as this protocol does: default, draft07, stripe, acp, ucp, iceberg",
@@ -399,6 +424,8 @@ const once__cli_command_t once__cli_gate = {
         "it\n"
         "with $ for an exact match; the longest match wins. NAME is scope, or a directive of the\n"
         "module without \"once_\": ttl, lease, recover, record, release, wait, require, key, ...\n"
+        "--openapi adds a route for each path with an operation that has the header parameter\n"
+        "Idempotency-Key; --check shows them.\n"
         "INT and QUIT let running requests finish, TERM does not wait, HUP reads the\n"
         "file of --config again, and certificates; what is wrong with it is reported, and the "
         "gate\n"

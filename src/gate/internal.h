@@ -1,8 +1,9 @@
 /*
  * once gate: an nginx with the module, configured from a command line.
  *
- * A plan is the command line, checked (plan.c): address.c, route.c and user.c read parts of it, config.c writes it as a
- * configuration, run.c runs nginx with that in a private directory until it ends, and log.c passes on what it says.
+ * A plan is the command line, checked (plan.c): address.c, route.c and user.c read parts of it, described.c adds the routes of
+ * an OpenAPI document (document.c, openapi.c), config.c writes it as a configuration, run.c runs nginx with that in a private
+ * directory until it ends, and log.c passes on what it says.
  */
 #ifndef ONCE_GATE_INTERNAL_H
 #define ONCE_GATE_INTERNAL_H
@@ -14,6 +15,7 @@
 #include <sys/types.h>
 
 #include "cli/commands.h"
+#include "gate/openapi.h"
 
 #define ONCE__GATE_WORD_MAX   1000 /* bytes of one word; nginx reads 4096 at a time */
 #define ONCE__GATE_WORDS_MAX  40   /* words of a route or of a directive */
@@ -78,6 +80,11 @@ typedef struct once__gate_route {
     const char *methods;      /* separated by commas */
     const char *path;
     int exact; /* the path alone, not what begins with it */
+    const char
+        *pattern; /* of a document: the regular expression that stands for the path; NULL: none */
+    const char *
+        needy; /* of a document: the methods that need a key, if others of the route do not; NULL: all alike */
+    int off; /* of a document: not guarded, although a pattern after it matches it */
     once__gate_scope_t scope;
     int has_scope;
     struct {
@@ -93,6 +100,7 @@ typedef struct once__gate_options {
     once__cli_list_t listen;
     const char *store;
     once__cli_list_t route;
+    const char *openapi;
     const char *scope;
     const char *profile;
     const char *tls_cert;
@@ -125,6 +133,7 @@ typedef struct once__gate_plan {
     int scope_is_default;
     once__gate_route_t *routes;
     size_t route_count;
+    once__openapi_t api; /* of --openapi: what its routes were made of */
     once__gate_words_t *directives;
     size_t directive_count;
     unsigned workers;
@@ -187,6 +196,16 @@ int once__gate_read_scope(const char *text, once__gate_scope_t *scope);
 int once__gate_read_route(const char *text, once__gate_route_t *route);
 int once__gate_read_directive(const char *text, once__gate_words_t *words);
 void once__gate_words_free(once__gate_words_t *words);
+
+/* One more NAME=VALUE of a route, which is changed and kept. `label` begins an error message. */
+int once__gate_set_route(const char *label, once__gate_route_t *route, char *word);
+
+/*
+ * described.c: appends the routes of --openapi to those of the command line, if it was given; says afterwards what became of the
+ * document, a line for each path.
+ */
+int once__gate_read_openapi(once__gate_plan_t *plan);
+void once__gate_tell_openapi(const once__gate_plan_t *plan);
 
 /* user.c: the user of the workers. Root must name one, unless the configuration is only printed. */
 int once__gate_read_user(once__gate_plan_t *plan);

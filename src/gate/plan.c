@@ -223,7 +223,7 @@ static int needs_scope(const once__gate_plan_t *plan)
     int needs = plan->route_count == 0;
 
     for (size_t i = 0; i < plan->route_count; i++) {
-        needs |= !plan->routes[i].has_scope;
+        needs |= !plan->routes[i].has_scope && !plan->routes[i].off;
     }
     return needs;
 }
@@ -447,9 +447,10 @@ static int read_log_keys(once__gate_plan_t *plan)
 int once__gate_read_plan(once__gate_plan_t *plan)
 {
     static int (*const steps[])(once__gate_plan_t *) = {
-        read_addresses, read_socket_mode,     read_routes,   read_scope,           read_store,
-        check_memory,   read_workers,         read_upstream, once__gate_read_auth, read_trusted,
-        read_tls,       once__gate_read_user, read_module,   read_log_keys,
+        read_addresses,       read_socket_mode,     read_routes,   once__gate_read_openapi,
+        read_scope,           read_store,           check_memory,  read_workers,
+        read_upstream,        once__gate_read_auth, read_trusted,  read_tls,
+        once__gate_read_user, read_module,          read_log_keys,
     };
     int code = ONCE__CLI_OK;
 
@@ -477,5 +478,6 @@ void once__gate_free_plan(once__gate_plan_t *plan)
     }
     free(plan->routes);
     free(plan->directives);
+    once__openapi_free(&plan->api);
     free(plan);
 }

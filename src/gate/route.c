@@ -166,9 +166,9 @@ int once__gate_read_scope(const char *text, once__gate_scope_t *scope)
 
 /* --------------------------------------------------------------------------------------------------------------- routes */
 
-static int bad_route(const char *text, const char *why)
+static int bad_route(const char *label, const char *why)
 {
-    return ONCE__GATE_USAGE("--route \"%s\": %s", once__cli_shown(text).text, why);
+    return ONCE__GATE_USAGE("%s: %s", label, why);
 }
 
 static const char *check_methods(const char *methods)
@@ -212,20 +212,20 @@ static const char *check_path(once__gate_route_t *route, char *path)
 }
 
 /* The library explains what is wrong with a policy better than a line number in a generated file would. */
-static int check_policy(const char *text, const char *name, const char *value)
+static int check_policy(const char *label, const char *name, const char *value)
 {
     once_policy_t *policy = once_policy_new();
     once_error_t err = {0};
     int code = ONCE__CLI_OK;
 
     if (policy != NULL && once_policy_set(policy, name, value, &err) != ONCE_OK) {
-        code = bad_route(text, err.text);
+        code = bad_route(label, err.text);
     }
     once_policy_free(policy);
     return code;
 }
 
-static int unknown_setting(const char *text, const char *name)
+static int unknown_setting(const char *label, const char *name)
 {
     once__cli_nearest_t nearest;
     char why[600];
@@ -238,22 +238,22 @@ static int unknown_setting(const char *text, const char *name)
     if (nearest.best != NULL) {
         snprintf(why + len, sizeof(why) - (size_t)len, "did you mean %.*s?", nearest.best_len,
                  nearest.best);
-        return bad_route(text, why);
+        return bad_route(label, why);
     }
     len += snprintf(why + len, sizeof(why) - (size_t)len, "known are scope");
     for (size_t i = 0; i < SETTING_COUNT && len < (int)sizeof(why); i++) {
         len += snprintf(why + len, sizeof(why) - (size_t)len, ", %s", settings[i].name);
     }
-    return bad_route(text, why);
+    return bad_route(label, why);
 }
 
-/* NAME=VALUE: the = becomes the end of the name. */
-static int read_setting(const char *text, once__gate_route_t *route, char *word)
+/* The = becomes the end of the name. */
+int once__gate_set_route(const char *label, once__gate_route_t *route, char *word)
 {
     char *equals = strchr(word, '=');
 
     if (equals == NULL || equals == word || equals[1] == '\0') {
-        return bad_route(text, "the path must be followed by NAME=VALUE");
+        return bad_route(label, "the path must be followed by NAME=VALUE");
     }
     *equals = '\0';
     if (strcmp(word, "scope") == 0) {
@@ -264,18 +264,20 @@ static int read_setting(const char *text, once__gate_route_t *route, char *word)
         if (strcmp(word, settings[i].name) == 0) {
             route->settings[route->setting_count].known = &settings[i];
             route->settings[route->setting_count++].value = equals + 1;
-            return settings[i].flags & ONCE__GATE_POLICY ? check_policy(text, word, equals + 1)
+            return settings[i].flags & ONCE__GATE_POLICY ? check_policy(label, word, equals + 1)
                                                          : ONCE__CLI_OK;
         }
     }
-    return unknown_setting(text, word);
+    return unknown_setting(label, word);
 }
 
 int once__gate_read_route(const char *text, once__gate_route_t *route)
 {
     const char *wrong;
+    char label[100];
     int code = ONCE__CLI_OK;
 
+    snprintf(label, sizeof(label), "--route \"%s\"", once__cli_shown(text).text);
     memset(route, 0, sizeof(*route));
     wrong = split(text, &route->words);
     if (wrong == NULL && route->words.count < 2) {
@@ -289,10 +291,10 @@ int once__gate_read_route(const char *text, once__gate_route_t *route)
         wrong = check_path(route, route->words.list[1]);
     }
     if (wrong != NULL) {
-        return bad_route(text, wrong);
+        return bad_route(label, wrong);
     }
     for (size_t i = 2; code == ONCE__CLI_OK && i < route->words.count; i++) {
-        code = read_setting(text, route, route->words.list[i]);
+        code = once__gate_set_route(label, route, route->words.list[i]);
     }
     return code;
 }
