@@ -3,17 +3,12 @@ import os
 import re
 
 from backends import PYTHON
-from harness import environment
 from harness.wait import until
-from shell import Shell, free_port
-
-PAGE = os.path.join(environment.SOURCE, "docs", "transactional.md")
+from shell import Shell, blocks, free_port, page
 
 
 def test_ten_minutes():
-    with open(PAGE, encoding="utf-8") as file:
-        blocks = re.findall(r"```sh\n(.*?)```", file.read(), re.S)
-    database, backend, gate, pay, smash, repeat = blocks
+    database, backend, gate, pay, smash, repeat = blocks(page("transactional.md"))
     ports = {"3000": free_port(), "8080": free_port()}
 
     def ported(text):

@@ -8,7 +8,7 @@ import pytest
 from stacks import PLACE, SOCKET
 from harness import environment
 from harness.wait import until
-from shell import Shell, free_port
+from shell import Shell, blocks, free_port, page
 from wire import Wire
 
 
@@ -36,19 +36,18 @@ PAGES = {
 @pytest.mark.parametrize("language", PAGES)
 def test_ten_minutes(language):
     its = PAGES[language]
-    with open(os.path.join(environment.SOURCE, "docs", f"{language}.md"), encoding="utf-8") as file:
-        page = file.read()
+    text = page(f"{language}.md")
     with open(os.path.join(environment.SOURCE, "examples", language, its.example), encoding="utf-8") as file:
-        assert f"\n{file.read()}```" in page
-    package, database, start, pay, smash, repeat, gate = re.findall(r"```sh\n(.*?)```", page, re.S)[:7]
+        assert f"\n{file.read()}```" in text
+    package, database, start, pay, smash, repeat, gate = blocks(text)[:7]
     assert its.install in package
     wire = Wire(SOCKET)  # the server listens on a UNIX socket only
     ports = {"8000": free_port(), "8080": free_port(), "localhost": wire.name}
 
-    def ported(text):
+    def ported(commands):
         for old, new in its.replace.items():
-            text = text.replace(old, new)
-        return re.sub("8000|8080|localhost", lambda match: ports[match.group()], text) \
+            commands = commands.replace(old, new)
+        return re.sub("8000|8080|localhost", lambda match: ports[match.group()], commands) \
             .replace("once gate ", "once gate --user postgres " if os.geteuid() == 0 else "once gate ")
 
     shell = Shell()
@@ -92,19 +91,18 @@ PARCELS = {  # the program, its directory on the page and here, what it prints, 
 def test_any_store(language, tmp_path):
     """Its files are the test's own, and the carrier waits to be killed."""
     name, there, here, ready, slow = PARCELS[language]
-    with open(os.path.join(environment.SOURCE, "docs", f"{language}.md"), encoding="utf-8") as file:
-        page = file.read()
+    text = page(f"{language}.md")
     with open(os.path.join(environment.SOURCE, "examples", language, name), encoding="utf-8") as file:
         program = file.read()
-    assert f"\n{program}```" in page
+    assert f"\n{program}```" in text
     port = free_port()
 
-    def own(text):
-        return text.replace("8001", port).replace(there, "HERE").replace("/tmp/", f"{tmp_path}/").replace("HERE", here)
+    def own(commands):
+        return commands.replace("8001", port).replace(there, "HERE").replace("/tmp/", f"{tmp_path}/").replace("HERE", here)
 
     with open(os.path.join(here, name), "w", encoding="utf-8") as file:
         file.write(own(program).replace(*slow))
-    start, smash, repeat = map(own, re.findall(r"```sh\n(.*?)```", page, re.S)[7:])
+    start, smash, repeat = map(own, blocks(text)[7:])
     shell = Shell()
     try:
         shell.run(PAGES[language].instead)
