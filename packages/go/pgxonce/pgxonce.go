@@ -1,4 +1,5 @@
-// Package pgxonce lets package once work in transactions of pgx. It is a module of its own: only programs that use pgx depend on it.
+// Package pgxonce lets package once work in transactions of pgx. It is a module of its own: only programs that use pgx depend on
+// it.
 package pgxonce
 
 import (

@@ -81,7 +81,8 @@ TARGETS = ["/v1/payments:charge", "/a@b?x=%2f", "/a%2Fb", "/caf%c3%a9", "/it's(1
 def test_target_is_as_it_was_sent(target):
     """As the gate has it: the fingerprint is the same with and without one."""
     path, _, query = target.partition("?")
-    scope = {"type": "http", "method": "POST", "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "headers": []}
+    scope = {"type": "http", "method": "POST", "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(),
+             "headers": []}
     assert Request.of_asgi(scope).target == target
     environ = {"REQUEST_METHOD": "POST", "PATH_INFO": unquote(path, "latin-1"), "QUERY_STRING": query}
     assert Request.of({**environ, "RAW_URI": target}).target == Request.of({**environ, "REQUEST_URI": target}).target == target

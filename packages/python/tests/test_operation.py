@@ -287,7 +287,8 @@ def test_waits():
             thread = threading.Thread(target=second_request)
             thread.start()
             for _ in range(600):
-                if watch.execute("SELECT FROM pg_stat_activity WHERE application_name = 'waits' AND wait_event_type = 'Lock'").rowcount:
+                if watch.execute("SELECT FROM pg_stat_activity WHERE application_name = 'waits' "
+                                 "AND wait_event_type = 'Lock'").rowcount:
                     break
                 time.sleep(0.05)
             op.respond({"id": 1})

@@ -161,7 +161,8 @@ def test_waits(address):
 def test_addresses(tmp_path):
     with pytest.raises(ValueError, match="unix:PATH"):
         once.Store("redis://127.0.0.1")
-    with pytest.raises(once.Answered, match="503"), once.operation(once.Store(f"unix:{tmp_path}/none", patience=0.1), request(), "t"):
+    with pytest.raises(once.Answered, match="503"), \
+            once.operation(once.Store(f"unix:{tmp_path}/none", patience=0.1), request(), "t"):
         pytest.fail("ran")
 
 

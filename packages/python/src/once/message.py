@@ -187,8 +187,8 @@ class Request:
         elif hasattr(request, "environ"):  # Flask
             environ, body = request.environ, request.get_data()
             if not body and (request.content_length or request.form or request.files):
-                raise RuntimeError("the body of the request was read before once.idempotent, as a form for instance, and its bytes are gone: "
-                                   "call request.get_data() before that")
+                raise RuntimeError("the body of the request was read before once.idempotent, as a form for instance, and its "
+                                   "bytes are gone: call request.get_data() before that")
         elif hasattr(request, "scope"):  # Starlette, after `await request.body()`
             return cls.of_asgi(request.scope, request._body, request)
         else:
@@ -206,5 +206,6 @@ class Request:
     def of_asgi(cls, scope: Any, body: bytes = b"", native: Any = None) -> "Request":
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         raw = scope.get("raw_path")
-        target = target_of(raw.decode("latin-1") if raw else quote(scope["path"], SAFE), scope.get("query_string", b"").decode("latin-1"))
+        target = target_of(raw.decode("latin-1") if raw else quote(scope["path"], SAFE),
+                           scope.get("query_string", b"").decode("latin-1"))
         return cls(scope["method"], target, headers, body, native or scope)

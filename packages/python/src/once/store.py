@@ -122,7 +122,8 @@ def to_row(told: Optional[Json]) -> Row:
         return None
     body = base64.b64decode(told["body_base64"]) if "body_base64" in told else told.get("body", "").encode()
     omitted = told.get("body_omitted")
-    return (told["status"], json.dumps(told["headers"]), body, "erased" if omitted == "erased" else "omitted" if omitted else "plain")
+    kept = "erased" if omitted == "erased" else "omitted" if omitted else "plain"
+    return (told["status"], json.dumps(told["headers"]), body, kept)
 
 
 class StoreTransport(Transport):

@@ -160,8 +160,8 @@ class Exchange:
     def current() -> "Exchange":
         found = EXCHANGE.get(None)
         if found is None:
-            raise RuntimeError("this is no request of Flask or Django; add the middleware: app.add_middleware(once.ASGIMiddleware), "
-                               "or once.WSGIMiddleware")
+            raise RuntimeError("this is no request of Flask or Django; add the middleware: "
+                               "app.add_middleware(once.ASGIMiddleware), or once.WSGIMiddleware")
         return found
 
     async def begin(self, guard: idempotent) -> AsyncOperation:
@@ -202,7 +202,8 @@ class Exchange:
     async def pass_on(self, message: Any) -> None:
         if self.error is not None:  # something in between has made an answer of it
             raise Unfinished()
-        if self.operation is None or not self.operation.is_open or message["type"] not in ("http.response.start", "http.response.body"):
+        is_response = message["type"] in ("http.response.start", "http.response.body")
+        if self.operation is None or not self.operation.is_open or not is_response:
             self.done = True
             await self.send(message)
         elif message["type"] == "http.response.start":

@@ -103,7 +103,8 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
         run(asked, response, body, handler, chain);
     }
 
-    private void run(HttpServletRequest request, HttpServletResponse response, byte[] body, HandlerMethod handler, FilterChain chain)
+    private void run(
+        HttpServletRequest request, HttpServletResponse response, byte[] body, HandlerMethod handler, FilterChain chain)
         throws ServletException, IOException {
         request.setAttribute(HANDLER, handler);
         Map<String, List<String>> before = headersOf(response);
@@ -257,7 +258,8 @@ final class IdempotentFilter extends OncePerRequestFilter implements Ordered {
                 writer.flush();
             }
             if (isTooLarge) {
-                throw new IllegalStateException("the response of an @Idempotent handler is larger than 16 MiB, and is not recorded");
+                throw new IllegalStateException(
+                    "the response of an @Idempotent handler is larger than 16 MiB, and is not recorded");
             }
         }
 
