@@ -234,8 +234,14 @@ static void go_on_with_tls(once__redis_connection_t *connection)
     }
 }
 
+#if HIREDIS_MAJOR < 1
+typedef int array_len_t;
+#else
+typedef size_t array_len_t;
+#endif
+
 /* hiredis trusts the length of an array: it would make room for two billion elements, and visit each to free it. */
-static void *make_array(const redisReadTask *task, int elements)
+static void *make_array(const redisReadTask *task, array_len_t elements)
 {
     const redisReplyObjectFunctions *makers = task->privdata;
 
