@@ -17,6 +17,7 @@ static const struct {
     {"fingerprint", {"exact", "json", "none"}},
     {"log", {"debug", "info", "warn", "error"}},
     {"order", {"key", "partition", "none"}},
+    {"profile", {"draft07", "stripe"}},
     {"recover", {"retry", "hold", "transactional"}},
     {"state", {"pending", "completed", "failed", "unknown"}},
 };

@@ -1,5 +1,5 @@
 /*
- * once conformance: does this store keep the rules?
+ * once conformance: does this store keep the rules? Does this API?
  */
 #include "conformance/conformance.h"
 
@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/store.h"
 #include "cli/text.h"
+#include "judge/judge.h"
 
 typedef struct settings {
     const char *filter, *part;
@@ -21,7 +22,13 @@ typedef struct settings {
     int exclusive;
     int stop;
     int list;
+    once__judge_options_t api; /* for an API instead of a store */
 } settings_t;
+
+static int is_api(const char *url)
+{
+    return url != NULL && (strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0);
+}
 
 static int list(const settings_t *set)
 {
@@ -61,13 +68,65 @@ static int read_part(const char *text, once_conformance_options_t *options)
     return 0;
 }
 
+/* Whether the field of an option is set: settings are zeroed before they are read, and every field is set to something else. */
+static int is_given(const settings_t *set, const once__cli_option_t *option)
+{
+    const char *field = (const char *)set + option->offset;
+
+    switch (option->kind) {
+    case ONCE__CLI_FLAG:
+        return *(const int *)(const void *)field;
+    case ONCE__CLI_TEXT:
+        return *(const char *const *)(const void *)field != NULL;
+    case ONCE__CLI_LIST:
+        return ((const once__cli_list_t *)(const void *)field)->count > 0;
+    default:
+        return ((const once__cli_number_t *)(const void *)field)->given;
+    }
+}
+
+/* An option of stores for an API, or of APIs for a store: it would be ignored in silence. */
+static int check_options(const once__cli_call_t *call, int api)
+{
+    for (const once__cli_option_t *o = call->command->options; o->name != NULL; o++) {
+        int of_api = o->offset >= offsetof(settings_t, api);
+        int of_both = strcmp(o->name, "filter") == 0 || strcmp(o->name, "threads") == 0 ||
+                      strcmp(o->name, "stop") == 0 || strcmp(o->name, "list") == 0;
+        if (!of_both && of_api != api && is_given(call->settings, o)) {
+            return once__cli_usage(call->command, "--%s is for %s", o->name,
+                                   of_api ? "an API: give its http:// URL"
+                                          : "a store, not for an API");
+        }
+    }
+    return ONCE__CLI_OK;
+}
+
+static int judge_api(const once__cli_call_t *call)
+{
+    const settings_t *set = call->settings;
+    once__judge_options_t options = set->api;
+
+    options.filter = set->filter;
+    options.at_once = set->threads.value;
+    options.stop = set->stop;
+    options.list = set->list;
+    once__judge_chooses = once_conformance_chooses;
+    return once__judge_run(call->command, call->url, &options);
+}
+
 static int run_conformance(const once__cli_call_t *call)
 {
     const settings_t *set = call->settings;
     once_conformance_options_t options = ONCE_CONFORMANCE_INIT;
     const char *url = call->url != NULL ? call->url : getenv("ONCE_STORE");
-    int code;
+    int code = check_options(call, is_api(call->url));
 
+    if (code != ONCE__CLI_OK) {
+        return code;
+    }
+    if (is_api(call->url)) {
+        return judge_api(call);
+    }
     if (set->list) {
         return list(set);
     }
@@ -108,13 +167,51 @@ static const once__cli_option_t options_table[] = {
      offsetof(settings_t, filter)},
     {"part", 0, ONCE__CLI_TEXT, "I/N", "only part I of N of these tests, to run the parts side by side on N stores",
      offsetof(settings_t, part)},
-    {"threads", 0, ONCE__CLI_NUMBER, "N", "threads in a race (default 8)", offsetof(settings_t, threads)},
+    {"threads", 0, ONCE__CLI_NUMBER, "N", "threads, or requests at once, in a race (default 8)", offsetof(settings_t, threads)},
     {"processes", 0, ONCE__CLI_NUMBER, "N", "processes in a race (default 4)", offsetof(settings_t, processes)},
     {"seed", 0, ONCE__CLI_NUMBER, "N", "repeat the random choices of an earlier run", offsetof(settings_t, seed)},
     {"exclusive", 0, ONCE__CLI_FLAG, NULL, "nothing else uses the store: compare totals exactly",
      offsetof(settings_t, exclusive)},
     {"stop", 0, ONCE__CLI_FLAG, NULL, "stop at the first failure", offsetof(settings_t, stop)},
     {"list", 0, ONCE__CLI_FLAG, NULL, "list the tests and exit", offsetof(settings_t, list)},
+    {"method", 0, ONCE__CLI_TEXT, "METHOD", "of an API (http://...): the method of its requests (default POST)",
+     offsetof(settings_t, api.method)},
+    {"body", 0, ONCE__CLI_TEXT, "BODY", "the body of a request that has an effect; @FILE reads it",
+     offsetof(settings_t, api.body)},
+    {"header", 0, ONCE__CLI_LIST, "HEADER", "a header of every request, such as a credential; @FILE reads lines",
+     offsetof(settings_t, api.headers)},
+    {"other-header", 0, ONCE__CLI_LIST, "HEADER", "the same for a second caller, in place of those of the same name",
+     offsetof(settings_t, api.other_headers)},
+    {"other-body", 0, ONCE__CLI_TEXT, "BODY", "another body (default: the body with one more member)",
+     offsetof(settings_t, api.other_body)},
+    {"refused-body", 0, ONCE__CLI_TEXT, "BODY", "a body that is answered 4xx", offsetof(settings_t, api.refused_body)},
+    {"failing-body", 0, ONCE__CLI_TEXT, "BODY", "a body that is answered 5xx", offsetof(settings_t, api.failing_body)},
+    {"slow-body", 0, ONCE__CLI_TEXT, "BODY", "a body that takes a while", offsetof(settings_t, api.slow_body)},
+    {"large", 0, ONCE__CLI_SIZE, "SIZE", "the size of a large body (default 256k; 0: none is sent)",
+     offsetof(settings_t, api.large)},
+    {"binary", 0, ONCE__CLI_FLAG, NULL, "send a body of all byte values, too", offsetof(settings_t, api.binary)},
+    {"require", 0, ONCE__CLI_FLAG, NULL, "the API's documents demand a key", offsetof(settings_t, api.require)},
+    {"key-header", 0, ONCE__CLI_TEXT, "NAME", "the header of the key (default Idempotency-Key)",
+     offsetof(settings_t, api.key_header)},
+    {"ignore-header", 0, ONCE__CLI_LIST, "NAME", "a header that a replay need not repeat; NAME* is a prefix",
+     offsetof(settings_t, api.ignored_headers)},
+    {"effect-url", 0, ONCE__CLI_TEXT, "URL", "where effects are counted: GET, JSON", offsetof(settings_t, api.effect_url)},
+    {"effect-pointer", 0, ONCE__CLI_TEXT, "POINTER", "where the number is in it (RFC 6901), such as /count",
+     offsetof(settings_t, api.effect_pointer)},
+    {"profile", 0, ONCE__CLI_TEXT, "NAME", "draft07 (default) or stripe", offsetof(settings_t, api.profile)},
+    {"plan", 0, ONCE__CLI_FLAG, NULL, "print what would be sent, and send nothing", offsetof(settings_t, api.plan)},
+    {"json", 0, ONCE__CLI_FLAG, NULL, "print one JSON object, with all requests and answers", offsetof(settings_t, api.json)},
+    {"junit", 0, ONCE__CLI_TEXT, "FILE", "write the verdicts as JUnit's XML, too", offsetof(settings_t, api.junit)},
+    {"timeout", 0, ONCE__CLI_DURATION, "TIME", "how long to wait for an answer (default 10s)",
+     offsetof(settings_t, api.timeout)},
+    {"patience", 0, ONCE__CLI_DURATION, "TIME", "how long to repeat what is answered \"not now\" (default 10s)",
+     offsetof(settings_t, api.patience)},
+    {"deadline", 0, ONCE__CLI_DURATION, "TIME", "how long the whole run may take (default 2m)",
+     offsetof(settings_t, api.deadline)},
+    {"requests", 0, ONCE__CLI_NUMBER, "N", "send no more than N requests (default 300)",
+     offsetof(settings_t, api.requests)},
+    {"cacert", 0, ONCE__CLI_TEXT, "FILE", "authorities of the API's certificate (PEM)",
+     offsetof(settings_t, api.ca_file)},
     {0},
 };
 /* clang-format on */
@@ -122,10 +219,20 @@ static const once__cli_option_t options_table[] = {
 const once__cli_command_t once__cli_conformance = {
     .name = "conformance",
     .operands = "[URL]",
-    .summary = "run the conformance suite against a store",
+    .summary = "judge a store, or an HTTP API that takes idempotency keys",
     .details =
-        "Uses records of its own under a random scope and removes them where it can, so it can\n"
-        "run on a store that is in use. Exits with 1 if the store breaks a rule.\n",
+        "A store: runs the suite that every store must pass, with records of its own under a\n"
+        "random scope, which it removes where it can. It can run on a store that is in use.\n"
+        "\n"
+        "    once conformance local:./data\n"
+        "\n"
+        "An API: sends requests to http://HOST/PATH and judges the answers. Each first request\n"
+        "has an effect there: use a test environment, and see --plan before.\n"
+        "\n"
+        "    once conformance http://localhost:8080/payments --body '{\"amount\": 4200}' \\\n"
+        "        --effect-url /executions --effect-pointer /executions\n"
+        "\n"
+        "Exits with 1 if a rule is broken.\n",
     .store = ONCE__CLI_MAY_STORE,
     .options = options_table,
     .settings_size = sizeof(settings_t),
