@@ -18,6 +18,7 @@
  *     early       preaccess: once_early_lookup, and its credit
  *     handler     precontent: the context and the body; forwards what runs
  *     identify    the key, the scope and the target
+ *     seek        finds a key in a JSON body while it streams
  *     body        the body's fingerprint, computed while it streams; limits on
  *                 bodies: once_memory, once_bodies
  *     admit       limits on new keys: once_quota (bucket.h), once_unknown_max
@@ -53,7 +54,10 @@
 #include <ngx_core.h>
 #include <ngx_http.h>
 
+#include <once/experimental.h>
 #include <once/once.h>
+
+#include "ngx_http_once_seek.h"
 
 
 typedef struct ngx_http_once_store_s       ngx_http_once_store_t;
@@ -92,6 +96,24 @@ typedef enum {
     NGX_HTTP_ONCE_KEY_UUID7,
     NGX_HTTP_ONCE_KEY_MIN              /* at least so many characters */
 } ngx_http_once_key_format_e;
+
+
+typedef enum {
+    NGX_HTTP_ONCE_FROM_HEADER = 0,
+    NGX_HTTP_ONCE_FROM_VALUE,
+    NGX_HTTP_ONCE_FROM_JSON,           /* a pointer into the body */
+    NGX_HTTP_ONCE_FROM_CONTENT         /* derived: it has no key */
+} ngx_http_once_key_source_e;
+
+
+/* Where once_key looks, one after the other. */
+typedef struct {
+    ngx_http_once_key_source_e       from;
+    ngx_str_t                    header;
+    ngx_http_complex_value_t    *value;
+    ngx_http_once_path_t         path;
+    time_t                       period;      /* of a derived key */
+} ngx_http_once_key_source_t;
 
 
 /* One value of once_scope, or one that once_fingerprint adds. */
@@ -177,8 +199,10 @@ struct ngx_http_once_loc_conf_s {
     ngx_uint_t                   require;       /* ngx_http_once_require_e */
     ngx_http_complex_value_t    *require_value;
 
-    ngx_str_t                    key_header;    /* "": key_value is used */
-    ngx_http_complex_value_t    *key_value;
+    ngx_str_t                    key_header;    /* "": key_sources is used */
+    ngx_array_t                 *key_sources;   /* NULL: key_header is */
+    ngx_uint_t                   key_pointers;  /* how many are JSON */
+    ngx_uint_t                   key_derived;   /* the last one derives it */
     ngx_flag_t                   key_strict;
     ngx_uint_t                   key_format;    /* ..._key_format_e */
     ngx_uint_t                   key_min;
@@ -343,9 +367,12 @@ typedef struct {
     ngx_str_t                    scope;
     ngx_str_t                    target;       /* of the fingerprint */
     once_body_t                 *body;
+    ngx_http_once_seek_t        *seeks;        /* of key_sources; NULL: none */
     uint32_t                     epoch;        /* 0: none */
     uint64_t                     age_ms;       /* of the record */
 
+    unsigned                     standard:1;   /* from Idempotency-Key */
+    unsigned                     derived:1;    /* from the content */
     unsigned                     has_age:1;
     unsigned                     waited:1;
     unsigned                     inside:1;     /* nginx runs posted requests */

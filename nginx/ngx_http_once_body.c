@@ -171,11 +171,17 @@ static ngx_int_t
 ngx_http_once_add_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     u_char *data, size_t len)
 {
+    ngx_uint_t  i;
+
     if (len == 0 || ctx->body == NULL) {
         return NGX_OK;
     }
 
     ngx_http_once_take_json(ctx, len);
+
+    for (i = 0; ctx->seeks && i < ctx->conf->key_pointers; i++) {
+        ngx_http_once_seek_add(&ctx->seeks[i], data, len);
+    }
 
     if (ctx->body && once_body_add(ctx->body, data, len) != ONCE_OK) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,

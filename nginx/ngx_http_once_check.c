@@ -400,6 +400,19 @@ ngx_http_once_check(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
         return NGX_CONF_ERROR;
     }
 
+    if (conf->key_derived && conf->fingerprint == ONCE_BODY_MODE_NONE) {
+        return ngx_http_once_reject(cf, "\"once_key\" with \"derive=\" and "
+               "\"once_fingerprint none\" contradict each other: all requests "
+               "to a path would have one key; write \"once_fingerprint "
+               "exact\" or json", NULL);
+    }
+
+    if (conf->key_derived && (conf->scope == NULL || conf->scope_optional)) {
+        return ngx_http_once_reject(cf, "\"once_key\" with \"derive=\" needs "
+               "a \"once_scope\" that every caller has: the same request of "
+               "two callers would be one operation", NULL);
+    }
+
     if (once_policy_release_ttl_ms(conf->policy)
         < 2 * once_policy_lease_ms(conf->policy))
     {

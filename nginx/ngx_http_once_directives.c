@@ -678,7 +678,7 @@ ngx_command_t  ngx_http_once_commands[] = {
       NULL },
 
     { ngx_string("once_key"),
-      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE12,
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_key,
       NGX_HTTP_LOC_CONF_OFFSET,
       0,

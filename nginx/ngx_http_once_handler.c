@@ -227,22 +227,39 @@ ngx_http_once_start(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 static ngx_int_t
 ngx_http_once_check_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
+    time_t                   retry_after;
     ngx_int_t                rc;
     ngx_str_t                detail;
     ngx_http_once_problem_e  problem;
+    ngx_http_once_counter_e  counter;
 
+    retry_after = 0;
     rc = ngx_http_once_identify(r, ctx, &problem, &detail);
 
     if (rc != NGX_ABORT) {
         return rc;
     }
 
-    ngx_http_once_count(ctx->conf->route,
-                        problem == NGX_HTTP_ONCE_P_KEY_MISSING
-                        ? NGX_HTTP_ONCE_C_MISSING : NGX_HTTP_ONCE_C_INVALID);
+    switch (problem) {
 
-    ngx_http_finalize_request(r, ngx_http_once_problem_refuse(r, ctx, problem,
-                                                              &detail, 0));
+    case NGX_HTTP_ONCE_P_KEY_MISSING:
+        counter = NGX_HTTP_ONCE_C_MISSING;
+        break;
+
+    case NGX_HTTP_ONCE_P_STORE:
+        counter = NGX_HTTP_ONCE_C_ERROR;
+        retry_after = ctx->conf->retry_after ? ctx->conf->retry_after : 1;
+        break;
+
+    default:
+        counter = NGX_HTTP_ONCE_C_INVALID;
+    }
+
+    ngx_http_once_count(ctx->conf->route, counter);
+
+    rc = ngx_http_once_problem_refuse(r, ctx, problem, &detail, retry_after);
+    ngx_http_finalize_request(r, rc);
+
     return NGX_DONE;
 }
 
@@ -268,7 +285,7 @@ ngx_http_once_body_done(ngx_http_request_t *r)
         return;
     }
 
-    /* a key that is made of variables may be in the body */
+    /* a key that is not in a header may be in the body */
 
     rc = ctx->conf->key_header.len ? NGX_OK : ngx_http_once_check_key(r, ctx);
 
@@ -306,6 +323,7 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     ctx->body = once_body_new(ctx->conf->fingerprint, type);
 
     if (ctx->body == NULL
+        || ngx_http_once_identify_seek(r, ctx) != NGX_OK
         || ngx_http_once_body_add_read(r, ctx) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;

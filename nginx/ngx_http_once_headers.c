@@ -237,16 +237,6 @@ ngx_http_once_headers_add_request(ngx_http_request_t *r, const char *name,
 }
 
 
-static ngx_uint_t
-ngx_http_once_key_is_standard(ngx_http_once_loc_conf_t *conf)
-{
-    ngx_str_t  name = ngx_string("Idempotency-Key");
-
-    return conf->key_header.len == name.len
-           && ngx_strncasecmp(conf->key_header.data, name.data, name.len) == 0;
-}
-
-
 ngx_int_t
 ngx_http_once_headers_add_claim(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx)
@@ -254,7 +244,7 @@ ngx_http_once_headers_add_claim(ngx_http_request_t *r,
     char       token[ONCE_TOKEN_SIZE];
     ngx_str_t  name = ngx_string("idempotency-key");
 
-    if (!ngx_http_once_key_is_standard(ctx->conf)) {
+    if (!ctx->standard) {
 
         /* the key came from elsewhere: the client's header is another one */
 
@@ -474,12 +464,22 @@ ngx_http_once_headers_add_echo(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_str_t  value;
 
-    if (ctx->conf->echo_key.len == 0 || ctx->key.len == 0) {
-        return NGX_OK;
-    }
+    static ngx_str_t  derived = ngx_string("Once-Derived-Key");
 
     value.data = (u_char *) ctx->key.text;
     value.len = ctx->key.len;
+
+    if (ctx->derived
+        && ngx_http_once_headers_push(&r->headers_out.headers, &derived,
+                                      &value)
+           == NULL)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ctx->conf->echo_key.len == 0 || ctx->key.len == 0) {
+        return NGX_OK;
+    }
 
     return ngx_http_once_headers_push(&r->headers_out.headers,
                                       &ctx->conf->echo_key, &value)

@@ -102,26 +102,22 @@ ngx_http_once_evaluate(ngx_http_request_t *r, ngx_http_complex_value_t *value,
 }
 
 
-static ngx_int_t
-ngx_http_once_key_values(ngx_http_request_t *r,
-    ngx_http_once_loc_conf_t *conf, ngx_array_t *values)
+static ngx_uint_t
+ngx_http_once_is_standard(ngx_str_t *header)
 {
-    ngx_str_t      text;
+    ngx_str_t  name = ngx_string("Idempotency-Key");
+
+    return header->len == name.len
+           && ngx_strncasecmp(header->data, name.data, name.len) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_once_add_value(ngx_array_t *values, ngx_str_t *text)
+{
     once_slice_t  *value;
 
-    if (ngx_array_init(values, r->pool, 1, sizeof(once_slice_t)) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (conf->key_header.len) {
-        return ngx_http_once_header_values(r, &conf->key_header, values);
-    }
-
-    if (ngx_http_once_evaluate(r, conf->key_value, &text) != NGX_OK) {
-        return NGX_ERROR;
-    }
-
-    if (text.len == 0) {
+    if (text->len == 0) {
         return NGX_OK;
     }
 
@@ -130,10 +126,117 @@ ngx_http_once_key_values(ngx_http_request_t *r,
         return NGX_ERROR;
     }
 
-    value->data = text.data;
-    value->len = text.len;
+    value->data = text->data;
+    value->len = text->len;
 
     return NGX_OK;
+}
+
+
+/*
+ * The key in a JSON body. NGX_DECLINED: there are several, and the backend may
+ * take another one.
+ */
+
+static ngx_int_t
+ngx_http_once_json_value(ngx_http_once_seek_t *seek, ngx_array_t *values)
+{
+    ngx_str_t  text;
+
+    switch (ngx_http_once_seek_end(seek)) {
+
+    case NGX_HTTP_ONCE_SEEK_FOUND:
+        text.data = seek->value;
+        text.len = seek->len;
+        return ngx_http_once_add_value(values, &text);
+
+    case NGX_HTTP_ONCE_SEEK_TWICE:
+        return NGX_DECLINED;
+
+    default:
+        return NGX_OK;
+    }
+}
+
+
+/*
+ * The first source that has a key. NGX_AGAIN: the key is to be derived;
+ * NGX_DECLINED: see above. Before the body is read, no source is asked that
+ * follows one in the body: it might have another key.
+ */
+
+static ngx_int_t
+ngx_http_once_source_values(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_array_t *values)
+{
+    ngx_int_t                    rc;
+    ngx_str_t                    text;
+    ngx_uint_t                   i, n;
+    ngx_http_once_key_source_t  *source;
+
+    source = ctx->conf->key_sources->elts;
+    rc = NGX_OK;
+    n = 0;
+
+    for (i = 0; i < ctx->conf->key_sources->nelts; i++) {
+
+        switch (source[i].from) {
+
+        case NGX_HTTP_ONCE_FROM_HEADER:
+            rc = ngx_http_once_header_values(r, &source[i].header, values);
+            ctx->standard = values->nelts
+                            && ngx_http_once_is_standard(&source[i].header);
+            break;
+
+        case NGX_HTTP_ONCE_FROM_VALUE:
+            rc = ngx_http_once_evaluate(r, source[i].value, &text);
+
+            if (rc == NGX_OK) {
+                rc = ngx_http_once_add_value(values, &text);
+            }
+
+            break;
+
+        case NGX_HTTP_ONCE_FROM_JSON:
+            if (ctx->seeks == NULL) {
+                return NGX_OK;
+            }
+
+            rc = ngx_http_once_json_value(&ctx->seeks[n++], values);
+            break;
+
+        default: /* NGX_HTTP_ONCE_FROM_CONTENT */
+            return ctx->body ? NGX_AGAIN : NGX_OK;
+        }
+
+        if (rc != NGX_OK || values->nelts) {
+            return rc;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_once_key_values(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_array_t *values)
+{
+    ngx_http_once_loc_conf_t  *conf;
+
+    conf = ctx->conf;
+
+    if (ngx_array_init(values, r->pool, 1, sizeof(once_slice_t)) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (conf->key_header.len == 0) {
+        return ngx_http_once_source_values(r, ctx, values);
+    }
+
+    ctx->standard = ngx_http_once_is_standard(&conf->key_header);
+
+    return ngx_http_once_header_values(r, &conf->key_header, values);
 }
 
 
@@ -254,8 +357,18 @@ ngx_http_once_read_key(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_array_t    values;
     once_error_t   err;
 
-    if (ngx_http_once_key_values(r, ctx->conf, &values) != NGX_OK) {
-        return NGX_ERROR;
+    rc = ngx_http_once_key_values(r, ctx, &values);
+
+    if (rc == NGX_DECLINED) {
+        ngx_str_set(detail, "The request body has more than one value where "
+                    "its key is expected.");
+        ctx->outcome = NGX_HTTP_ONCE_INVALID;
+        *problem = NGX_HTTP_ONCE_P_KEY_INVALID;
+        return NGX_ABORT;
+    }
+
+    if (rc != NGX_OK) {
+        return rc;
     }
 
     if (values.nelts == 0) {
@@ -485,11 +598,96 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 }
 
 
+/*
+ * The caller, as a part of a derived key: a keyed hash of the scope, which may
+ * be a credential. The key is shown, and the scope must not be guessed from it.
+ */
+
+static int
+ngx_http_once_caller(ngx_http_once_ctx_t *ctx, u_char *id)
+{
+    once_slice_t  scope, key;
+
+    if (ctx->conf->store->once == NULL) {
+        return ONCE_E_UNAVAILABLE;
+    }
+
+    scope.data = ctx->scope.data;
+    scope.len = ctx->scope.len;
+    key.data = "derive";
+    key.len = sizeof("derive") - 1;
+
+    return once_record_id_of(ctx->conf->store->once, scope, key, id);
+}
+
+
+/*
+ * A key for a request that has none: of whom, for what, and when. Without the
+ * secrets of the store there is none, and it is as if the store did not answer.
+ */
+
+static ngx_int_t
+ngx_http_once_derive(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
+    ngx_http_once_problem_e *problem)
+{
+    u_char                      *p, id[ONCE_ID_SIZE];
+    uint8_t                      body[ONCE_DIGEST_SIZE];
+    once_error_t                 err;
+    once_key_parts_t             parts = ONCE_KEY_PARTS_INIT;
+    ngx_http_once_key_source_t  *source;
+
+    source = ctx->conf->key_sources->elts;
+    source += ctx->conf->key_sources->nelts - 1;
+
+    if (ngx_http_once_caller(ctx, id) != ONCE_OK) {
+        ctx->outcome = ctx->conf->pass_on_error ? NGX_HTTP_ONCE_PASS
+                                                : NGX_HTTP_ONCE_ERROR;
+        *problem = NGX_HTTP_ONCE_P_STORE;
+
+        return ctx->conf->pass_on_error ? NGX_DECLINED : NGX_ABORT;
+    }
+
+    if (ngx_http_once_identify_target(r, ctx) != NGX_OK
+        || once_body_digest(ctx->body, body) != ONCE_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    parts.action.len = r->method_name.len + 1 + ctx->target.len;
+
+    p = ngx_pnalloc(r->pool, parts.action.len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    parts.action.data = p;
+    p = ngx_cpymem(p, r->method_name.data, r->method_name.len);
+    *p++ = ' ';
+    ngx_memcpy(p, ctx->target.data, ctx->target.len);
+
+    parts.principal.data = id;
+    parts.principal.len = sizeof(id);
+    parts.payload.data = body;
+    parts.payload.len = sizeof(body);
+    parts.when_ms = (uint64_t) ngx_time() * 1000;
+    parts.bucket_ms = (uint64_t) source->period * 1000;
+
+    if (once_key_deterministic(&parts, &ctx->key, &err) != ONCE_OK) {
+        return NGX_ERROR;
+    }
+
+    ctx->derived = 1;
+
+    return NGX_OK;
+}
+
+
 ngx_int_t
 ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_http_once_problem_e *problem, ngx_str_t *detail)
 {
-    ngx_int_t  rc;
+    ngx_int_t   rc;
+    ngx_uint_t  derive;
 
     ngx_str_null(detail);
 
@@ -498,8 +696,9 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     rc = ngx_http_once_read_key(r, ctx, problem, detail);
+    derive = (rc == NGX_AGAIN);
 
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK && !derive) {
         return rc;
     }
 
@@ -516,7 +715,37 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         *problem = NGX_HTTP_ONCE_P_SCOPE_MISSING;
     }
 
-    return rc;
+    return (rc == NGX_OK && derive) ? ngx_http_once_derive(r, ctx, problem)
+                                    : rc;
+}
+
+
+ngx_int_t
+ngx_http_once_identify_seek(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
+{
+    ngx_uint_t                   i, n;
+    ngx_http_once_key_source_t  *source;
+
+    if (ctx->conf->key_sources == NULL || ctx->conf->key_pointers == 0) {
+        return NGX_OK;
+    }
+
+    ctx->seeks = ngx_palloc(r->pool, ctx->conf->key_pointers
+                                     * sizeof(ngx_http_once_seek_t));
+    if (ctx->seeks == NULL) {
+        return NGX_ERROR;
+    }
+
+    source = ctx->conf->key_sources->elts;
+
+    for (i = 0, n = 0; i < ctx->conf->key_sources->nelts; i++) {
+
+        if (source[i].from == NGX_HTTP_ONCE_FROM_JSON) {
+            ngx_http_once_seek_init(&ctx->seeks[n++], &source[i].path);
+        }
+    }
+
+    return NGX_OK;
 }
 
 
@@ -788,44 +1017,124 @@ ngx_http_once_set_fingerprint(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+static char *
+ngx_http_once_add_source(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf,
+    ngx_str_t *word, ngx_uint_t first)
+{
+    ngx_str_t                    text;
+    const char                  *wrong;
+    ngx_http_once_key_source_t  *source;
+
+    source = ngx_array_push(conf->key_sources);
+    if (source == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_memzero(source, sizeof(ngx_http_once_key_source_t));
+
+    if (word->len > 5 && ngx_strncmp(word->data, "json:", 5) == 0) {
+        source->from = NGX_HTTP_ONCE_FROM_JSON;
+        conf->key_pointers++;
+
+        wrong = ngx_http_once_seek_parse(&source->path, word->data + 5,
+                                         word->len - 5);
+
+        return wrong ? ngx_http_once_bad(cf, word, wrong) : NGX_CONF_OK;
+    }
+
+    if (word->len > 7 && ngx_strncmp(word->data, "derive=", 7) == 0) {
+        source->from = NGX_HTTP_ONCE_FROM_CONTENT;
+        conf->key_derived = 1;
+
+        text.data = word->data + 7;
+        text.len = word->len - 7;
+        source->period = ngx_parse_time(&text, 1);
+
+        return (source->period > 0 && source->period <= 86400)
+               ? NGX_CONF_OK
+               : ngx_http_once_bad(cf, word, "a key is derived for a period "
+                                   "of 1s to 24h, such as derive=10m");
+    }
+
+    if (ngx_http_script_variables_count(word)) {
+        source->from = NGX_HTTP_ONCE_FROM_VALUE;
+        source->value = ngx_http_once_compile(cf, word);
+
+        return source->value ? NGX_CONF_OK : NGX_CONF_ERROR;
+    }
+
+    if (first && ngx_http_once_is_token(word)) {
+        source->from = NGX_HTTP_ONCE_FROM_HEADER;
+        source->header = *word;
+
+        return NGX_CONF_OK;
+    }
+
+    return ngx_http_once_bad(cf, word, first
+                             ? "it must be the name of a request header such "
+                               "as Idempotency-Key, contain a variable such "
+                               "as $once_json_id, or be json:/pointer"
+                             : "only json:/pointer, a value with a variable "
+                               "such as $http_x_request_id, derive=TIME at "
+                               "the end, and strict may follow the first");
+}
+
+
 char *
 ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_once_loc_conf_t *olcf = conf;
 
-    ngx_str_t  *value;
+    char                        *rv;
+    ngx_str_t                   *value;
+    ngx_uint_t                   i, last;
+    ngx_http_once_key_source_t  *source;
 
     if (olcf->key_header.data) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
+    last = cf->args->nelts;
     olcf->key_strict = 0;
 
-    if (cf->args->nelts == 3) {
-        if (!ngx_http_once_is(&value[2], "strict")) {
-            return ngx_http_once_bad(cf, &value[2],
-                                     "only strict may follow the key");
+    if (last > 2 && ngx_http_once_is(&value[last - 1], "strict")) {
+        olcf->key_strict = 1;
+        last--;
+    }
+
+    if (last - 1 > NGX_HTTP_ONCE_PARTS_MAX) {
+        return "takes at most 8 sources";
+    }
+
+    ngx_str_set(&olcf->key_header, "");
+    olcf->key_sources = ngx_array_create(cf->pool, last - 1,
+                                         sizeof(ngx_http_once_key_source_t));
+    if (olcf->key_sources == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    for (i = 1; i < last; i++) {
+
+        if (olcf->key_derived) {
+            return ngx_http_once_bad(cf, &value[i], "derive= must be the last "
+                                     "source: it always has a key");
         }
 
-        olcf->key_strict = 1;
+        rv = ngx_http_once_add_source(cf, olcf, &value[i], i == 1);
+
+        if (rv != NGX_CONF_OK) {
+            return rv;
+        }
     }
 
-    if (ngx_http_script_variables_count(&value[1])) {
-        ngx_str_set(&olcf->key_header, "");
-        olcf->key_value = ngx_http_once_compile(cf, &value[1]);
+    source = olcf->key_sources->elts;
 
-        return olcf->key_value ? NGX_CONF_OK : NGX_CONF_ERROR;
+    if (last == 2 && source->from == NGX_HTTP_ONCE_FROM_HEADER) {
+        /* is known before the body is read */
+        olcf->key_header = source->header;
+        olcf->key_sources = NULL;
     }
-
-    if (!ngx_http_once_is_token(&value[1])) {
-        return ngx_http_once_bad(cf, &value[1], "it must be the name of a "
-                                 "request header such as Idempotency-Key, or "
-                                 "contain a variable such as "
-                                 "$once_json_id");
-    }
-
-    olcf->key_header = value[1];
 
     return NGX_CONF_OK;
 }

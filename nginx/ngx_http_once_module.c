@@ -177,7 +177,9 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
 
     if (conf->key_header.data == NULL) {
         conf->key_header = prev->key_header;
-        conf->key_value = prev->key_value;
+        conf->key_sources = prev->key_sources;
+        conf->key_pointers = prev->key_pointers;
+        conf->key_derived = prev->key_derived;
         conf->key_strict = prev->key_strict;
     }
 

@@ -154,6 +154,10 @@ ngx_int_t ngx_http_once_identify(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e *problem,
     ngx_str_t *detail);
 
+/* Before the body is read: prepares to find the key in it. */
+ngx_int_t ngx_http_once_identify_seek(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
 /* The id of the record. ONCE_OK, or an error of the library. */
 int ngx_http_once_identify_record(ngx_http_once_ctx_t *ctx, u_char *id);
 
@@ -377,7 +381,7 @@ ngx_table_elt_t *ngx_http_once_headers_push(ngx_list_t *list,
 ngx_int_t ngx_http_once_headers_add_expires(ngx_http_request_t *r,
     ngx_http_once_loc_conf_t *conf, uint64_t msec);
 
-/* Adds once_echo_key, if the key is known. */
+/* Adds once_echo_key, if the key is known, and says if it was derived. */
 ngx_int_t ngx_http_once_headers_add_echo(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
 

@@ -26,6 +26,13 @@ ONCE_API void once_digest(const once_slice_t *bodies, size_t count,
                           uint8_t (*digests)[ONCE_DIGEST_SIZE]);
 
 /*
+ * The digest of what was added to a streamed body so far, in its mode: JSON that differs in form only has the same. The body can
+ * be added to afterwards. ONCE_OK or ONCE_E_NOMEM.
+ */
+ONCE_API ONCE_MUST_CHECK int once_body_digest(const once_body_t *body,
+                                              uint8_t digest[ONCE_DIGEST_SIZE]);
+
+/*
  * As once_begin, for a body whose digest is known: `digest` is ONCE_DIGEST_SIZE bytes made by once_digest and is copied.
  * ONCE_E_INVALID if it is NULL, or if the ask has a body or bytes besides.
  */

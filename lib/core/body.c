@@ -170,6 +170,17 @@ int once__ask_digest(const once_ask_t *ask, const uint8_t *known, once__digest_t
     return ONCE_OK;
 }
 
+int once_body_digest(const once_body_t *body, uint8_t digest[ONCE_DIGEST_SIZE])
+{
+    once__digest_t whole;
+    int code = once__body_digest(body, &whole);
+
+    if (code == ONCE_OK) {
+        memcpy(digest, whole.sum, sizeof(whole.sum));
+    }
+    return code;
+}
+
 void once_digest(const once_slice_t *bodies, size_t count, uint8_t (*digests)[ONCE_DIGEST_SIZE])
 {
     once__sha256_many(bodies, count, digests);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <once/experimental.h>
+
 #include "base/bytes.h"
 #include "core/digest.h"
 
@@ -13,12 +15,15 @@ static void digest_in_pieces(once_body_mode_t mode, const char *type, const void
 {
     once_body_t *body = once_body_new(mode, once__slice(type, strlen(type)));
     const char *bytes = data;
+    uint8_t sum[ONCE_DIGEST_SIZE];
 
     assert_non_null(body);
     for (size_t at = 0; at < len; at += piece) {
         assert_int_equal(once_body_add(body, bytes + at, len - at < piece ? len - at : piece), 0);
     }
     assert_int_equal(once__body_digest(body, digest), ONCE_OK);
+    assert_int_equal(once_body_digest(body, sum), ONCE_OK);
+    assert_memory_equal(sum, digest->sum, sizeof(sum));
     once_body_free(body);
 }
 
