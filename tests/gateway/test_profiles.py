@@ -14,7 +14,7 @@ from harness.upstream import answer, refusing_address, slow
 from harness.wait import Gate
 
 NAMES, PROFILES = read()
-STORE = os.environ.get("PROFILES_STORE", "memory:")
+STORE = None if "ONCE_REDIS_URL" in os.environ else "memory:"  # None: that of tests/redis/gateway_store.py
 numbers = itertools.count(int(time.time() * 1000) % 10**9)
 
 REFUSING, keeper = refusing_address()
