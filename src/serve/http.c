@@ -1,6 +1,7 @@
 /*
  * Connections and requests: which are heard, what they ask for, and how answers are sent.
  */
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,9 +66,12 @@ void once__serve_request_unref(once__serve_request_t *request)
 {
     once__serve_t *serve = request->serve;
 
+    assert(request->refs > 0);
     if (--request->refs > 0) {
         return;
     }
+    assert(request->line == NULL && !request->is_waiting); /* invariant 1 of internal.h */
+    assert(request->bytes <= serve->bytes);
     serve->bytes -= request->bytes;
     if (request->has_timer) {
         once__timers_release(serve->loop);
@@ -140,6 +144,7 @@ static enum MHD_Result send_answer(once__serve_request_t *request)
     enum MHD_Result result;
     char seconds[16];
 
+    assert(request->status != 0 && request->refs > 0);
     /* A small one is never refused: it may tell of a claim, and nobody else would know that one. */
     if (len > SMALL_ANSWER && !request->is_problem && !has_room(request, len)) {
         free(request->text);

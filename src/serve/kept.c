@@ -1,12 +1,21 @@
 /*
  * Claims that live as long as the connection on which they were asked for. libonce renews them.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/internal.h"
 
 #define KEPT_MAX 1000 /* of one connection */
+
+/* Invariant 2 of internal.h: what is in the list of a connection is in the table. */
+static void assert_kept_state(const once__serve_line_t *line)
+{
+    assert((line->kept == NULL) == (line->kept_count == 0));
+    assert(line->kept == NULL || (line->kept->line == line && line->kept->place == &line->kept));
+    assert(line->kept_count <= line->serve->kept.count);
+}
 
 static uint64_t hash_of(const once__serve_t *serve, const char *token)
 {
@@ -40,6 +49,7 @@ int once__serve_keep(once__serve_line_t *line, once_claim_t *claim)
     }
     line->kept = kept;
     line->kept_count++;
+    assert_kept_state(line);
     once__service_metric_set(serve->counters.kept, (int64_t)serve->kept.count);
     return 0;
 }
@@ -59,16 +69,19 @@ once__serve_kept_t *once__serve_kept_find(const once__serve_t *serve, const char
 
 once_claim_t *once__serve_kept_take(once__serve_kept_t *kept)
 {
-    once__serve_t *serve = kept->line->serve;
+    once__serve_line_t *line = kept->line;
+    once__serve_t *serve = line->serve;
     once_claim_t *claim = kept->claim;
 
+    assert_kept_state(line);
     once__hash_remove(&serve->kept, &kept->node);
     *kept->place = kept->next;
     if (kept->next != NULL) {
         kept->next->place = kept->place;
     }
-    kept->line->kept_count--;
+    line->kept_count--;
     free(kept);
+    assert_kept_state(line);
     once__service_metric_set(serve->counters.kept, (int64_t)serve->kept.count);
     return claim;
 }
