@@ -250,7 +250,9 @@ def test_location_wins_over_inherited_over_profile(gateway):
                            "once_error key-missing code=mine; }"
                            "location /plain { once on; once_scope none; proxy_pass http://backend; }"
                            "location /none { once on; once_scope none; proxy_pass http://backend; once_profile default; "
-                           "once_echo_key off; }")
+                           "once_echo_key off; }"
+                           "location /nest { once_profile stripe; location /nest/egg { once on; once_scope none; "
+                           "proxy_pass http://backend; once_require on; } }")
     missing = gw.post()
     assert (missing.status, missing.json()["code"], missing.json()["type"]) == (418, "mine", "invalid_request"), missing
     original = gw.post("k")
@@ -260,6 +262,9 @@ def test_location_wins_over_inherited_over_profile(gateway):
     expect.problem(gw.post(target="/plain"), "key-missing", status=418)
     assert gw.post("p", target="/plain").header("X-Outer") == "p"
     assert "X-Outer" not in gw.post("n", target="/none").headers
+    nested = gw.post(target="/nest/egg")
+    assert (nested.status, nested.json()["error"]["code"]) == (418, "idempotency_key_missing")
+    assert gw.post("e", target="/nest/egg").header("X-Outer") == "e"
 
 
 def test_profile_of_ones_own(gateway):
