@@ -42,3 +42,4 @@ CREATE TABLE once.dictionaries (
 );
 
 ALTER TYPE once.answer ADD ATTRIBUTE about bytea, ADD ATTRIBUTE cause bytea;
+ALTER TYPE once.claimed ADD ATTRIBUTE expires timestamptz; -- with replay: until when the response is kept

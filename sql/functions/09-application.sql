@@ -45,6 +45,7 @@ BEGIN
         result.headers := response.headers;
         result.body := response.body;
         result.stored := response.stored;
+        result.expires := to_timestamp(nullif(p_answer.expires, 0) / 1000.0);
     ELSE NULL;
     END CASE;
     RETURN result;
@@ -129,7 +130,7 @@ BEGIN
         ARRAY[once._scope_hash(scope)], ARRAY[v_key], NULL,
         ARRAY[once._about(coalesce(description, ltrim(method || ' ' || split_part(target, '?', 1))))]);
     IF answer.outcome IS NULL THEN
-        RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL)::once.claimed;
+        RETURN ROW('busy', NULL, NULL, interval '1 ms', NULL, NULL, NULL, NULL, NULL)::once.claimed;
     END IF;
     IF answer.id IS NULL THEN -- new
         answer.id := v_id;
@@ -425,7 +426,7 @@ DECLARE
     result once.claimed;
     response record;
 BEGIN
-    SELECT k.status, r.* INTO response
+    SELECT k.status, k.expires, r.* INTO response
     FROM once.keys k, LATERAL once._unpack_response(once._payload_for(k.kind, k.payload, NULL)) AS r
     WHERE k.id = once._short_id(t.id) AND k.tail = substr(t.id, 17) AND k.epoch = t.epoch AND k.claim = t.claim
       AND k.state = once._state_completed() AND once._now_ms() < k.expires;
@@ -437,6 +438,7 @@ BEGIN
         result.headers := response.headers;
         result.body := response.body;
         result.stored := response.stored;
+        result.expires := to_timestamp(nullif(response.expires, 0) / 1000.0);
         RETURN NEXT result;
     END IF;
 END

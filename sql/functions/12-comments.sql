@@ -119,6 +119,7 @@ COMMENT ON COLUMN once.claimed.status IS 'with replay: of the recorded response'
 COMMENT ON COLUMN once.claimed.headers IS 'with replay: an array of [name, value]';
 COMMENT ON COLUMN once.claimed.body IS 'with replay: of the recorded response';
 COMMENT ON COLUMN once.claimed.stored IS 'with replay: plain, compressed, sealed, omitted or erased; SQL can read only plain responses';
+COMMENT ON COLUMN once.claimed.expires IS 'with replay: until when the response is kept';
 COMMENT ON TYPE once.answer IS 'What the functions once.store_* return: the outcome, and the record as it is afterwards.';
 
 COMMENT ON VIEW once.records IS 'The records in readable form.';

@@ -44,6 +44,13 @@ static void effect_and_record_commit_together(void **state)
                                 "FROM once.claim('shop', 'together', 'POST', '/orders', 'body')"),
                         "replay 201 [[\"Content-Type\", \"text/plain\"]] made plain");
     assert_string_equal(
+        sql_one(b,
+                "SELECT bool_and(abs(extract(epoch FROM expires - now()) - 86400) < 600) FROM "
+                "(SELECT expires FROM once.claim('shop', 'together', 'POST', '/orders', 'body') "
+                "UNION ALL SELECT expires FROM once.recorded('%s')) AS kept",
+                token),
+        "t");
+    assert_string_equal(
         sql_one(
             b,
             "SELECT outcome FROM once.claim('shop', 'together', 'POST', '/orders', 'other body')"),
