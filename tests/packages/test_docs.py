@@ -79,37 +79,51 @@ def test_ten_minutes(language):
         wire.close()
 
 
-PARCELS = {  # the program, its directory on the page and here, what it prints, and how its carrier takes its time
-    "python": ("parcels.py", "examples/python", PLACE + "/python", "Uvicorn running on",
-               ("asyncio.sleep(2)", "asyncio.sleep(2 if parcel.to == 'Hamburg' else 600)")),
-    "node": ("parcels.js", "/tmp/shop", PLACE + "/node", "parcels: ready",
-             ("sleep(2000)", "sleep(request.body.to === 'Hamburg' ? 2000 : 600000)")),
+class Parcels:
+    """The program in examples/LANGUAGE, its directory or itself on the page and `here`; `slow` makes its carrier take its time.
+    Without that, requests say how long it takes, and `prepare` has built the program, as `build` does on the page."""
+
+    def __init__(self, program, there, here, ready="parcels: ready", slow=None, build=""):
+        self.program, self.there, self.here, self.ready, self.slow, self.build = program, there, here, ready, slow, build
+
+
+PARCELS = {
+    "python": Parcels("parcels.py", "examples/python", PLACE + "/python", "Uvicorn running on",
+                      ("asyncio.sleep(2)", "asyncio.sleep(2 if parcel.to == 'Hamburg' else 600)")),
+    "node": Parcels("parcels.js", "/tmp/shop", PLACE + "/node",
+                    slow=("sleep(2000)", "sleep(request.body.to === 'Hamburg' ? 2000 : 600000)")),
+    "go": Parcels("parcels/parcels.go", "/tmp/parcels", PLACE + "/go/parcels",
+                  build="(cd examples/go && go build -o /tmp/parcels ./parcels)\n"),
+    "java": Parcels("src/main/java/parcels/Parcels.java", "examples/java/target", PLACE + "/java/tree/examples/java/target"),
 }
 
 
 @pytest.mark.parametrize("language", PARCELS)
 def test_any_store(language, tmp_path):
     """Its files are the test's own, and the carrier waits to be killed."""
-    name, there, here, ready, slow = PARCELS[language]
+    its = PARCELS[language]
     text = page(f"{language}.md")
-    with open(os.path.join(environment.SOURCE, "examples", language, name), encoding="utf-8") as file:
+    with open(os.path.join(environment.SOURCE, "examples", language, its.program), encoding="utf-8") as file:
         program = file.read()
     assert f"\n{program}```" in text
     port = free_port()
 
     def own(commands):
-        return commands.replace("8001", port).replace(there, "HERE").replace("/tmp/", f"{tmp_path}/").replace("HERE", here)
+        commands = commands.replace("8001", port).replace('"Porto", "takes": 2', '"Porto", "takes": 600')
+        return commands.replace(its.there, "HERE").replace("/tmp/", f"{tmp_path}/").replace("HERE", its.here)
 
-    with open(os.path.join(here, name), "w", encoding="utf-8") as file:
-        file.write(own(program).replace(*slow))
-    start, smash, repeat = map(own, blocks(text)[7:])
+    if its.slow:
+        with open(os.path.join(its.here, its.program), "w", encoding="utf-8") as file:
+            file.write(own(program).replace(*its.slow))
+    assert its.build in text
+    start, smash, repeat = map(own, blocks(text.replace(its.build, ""))[7:])
     shell = Shell()
     try:
         shell.run(PAGES[language].instead)
         head, tail = start.split("sleep 4\n")
         shell.run(head)
         shell.wait('"message":"listening"')
-        shell.wait(ready)
+        shell.wait(its.ready)
         said = shell.run(tail)
         assert said.count("HTTP/1.1 201") == 2 and said.lower().count("idempotent-replayed: true") == 1, said
         head, tail = smash.split("sleep 1\n")
@@ -118,7 +132,7 @@ def test_any_store(language, tmp_path):
         shell.run(tail)
         head, tail = repeat.split("sleep 4\n")
         shell.run(head)
-        shell.wait(ready, 2)
+        shell.wait(its.ready, 2)
         request, look = tail.split("\n", 1)
         until(lambda: "urn:once:problem:outcome-unknown" in shell.run(request), "the lease's end")
         said = shell.run(look)
