@@ -16,8 +16,9 @@ type Error struct {
 	Err    error
 }
 
-// ErrNothingDone is returned, or wrapped, by a handler that has done nothing and may be asked again: the answer is 503, and the key
-// is free. With a transaction every error that is no *Error leaves the key free; with Serve it leaves the outcome unknown.
+// ErrNothingDone is returned, or wrapped, by a handler that has done nothing and may be asked again: the key is free. The answer is
+// 503, or that of the *Error that wraps it: &Error{Status: 403, Err: ErrNothingDone}. With a transaction every error that is no
+// *Error leaves the key free; with Serve it leaves the outcome unknown, and so does an *Error with a status such as 401 or 429.
 var ErrNothingDone = errors.New("nothing was done; try again")
 
 func (e *Error) Error() string {
@@ -55,9 +56,9 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		logf = op.options.Logf
 	}
 	var known *Error
-	if errors.Is(err, ErrNothingDone) {
+	if !errors.As(err, &known) && errors.Is(err, ErrNothingDone) {
 		known = &Error{Status: 503}
-	} else if !errors.As(err, &known) {
+	} else if known == nil {
 		logf("%s %s: %v", r.Method, r.URL.Path, err)
 		known = &Error{Status: 500}
 	}

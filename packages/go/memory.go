@@ -127,7 +127,7 @@ func (s *memorySession) answer(statement string, args []any) ([]any, error) {
 			return found.values(), nil
 		}
 	case qComplete:
-		made := row{args[1].(int), args[2].(string), "plain", args[3].([]byte)}
+		made := row{status: args[1].(int), headers: args[2].(string), stored: "plain", body: args[3].([]byte)}
 		change(func() { s.answers[id] = made })
 	case qEmit:
 		made := Event{first, args[1].(string), args[2].(string), args[3].([]byte)}
@@ -166,7 +166,7 @@ func (s *memorySession) grant(id, request, claim string) []any {
 	return append([]any{outcome, claim, 1.0}, answer.values()...)
 }
 
-func (r row) values() []any { return []any{r.status, r.headers, r.body, r.stored} }
+func (r row) values() []any { return []any{r.status, r.headers, r.body, r.stored, r.expires} }
 
 func hash(parts ...any) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%q", parts)))

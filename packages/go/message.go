@@ -26,13 +26,29 @@ type Response struct {
 const notRecorded = " connection keep-alive proxy-authenticate proxy-connection te trailer transfer-encoding upgrade " +
 	"content-length date server set-cookie "
 
+// early: sent before any effect; the gate and `once serve` leave the key free.
+func (r *Response) early() bool {
+	switch r.Status {
+	case 401, 403, 407, 421, 425, 429:
+		return true
+	}
+	return false
+}
+
 // final: it answers the key for good. Everything else rolls back and leaves the key free.
 func (r *Response) final() bool {
-	switch r.Status {
-	case 401, 403, 407, 408, 421, 425, 429: // sent before any effect, or instead of one
-		return false
-	}
-	return r.Status >= 200 && r.Status < 500
+	return r.Status >= 200 && r.Status < 500 && !r.early() && r.Status != 408
+}
+
+// expires: until when the record is kept.
+func expires(at time.Time) [2]string {
+	return [2]string{"Idempotency-Expires", at.UTC().Format(http.TimeFormat)}
+}
+
+// with has a header of this package's, which is not recorded.
+func (r *Response) with(header [2]string) *Response {
+	r.Header.Set(header[0], header[1])
+	return r
 }
 
 // recorded has the headers that a replay repeats, in a stable order.

@@ -59,6 +59,7 @@ type mode interface {
 	handlerContext(ctx context.Context) context.Context // made of that of the request
 	repeatable(ctx context.Context, err error) bool     // the same again may work, and does no harm
 	isUnavailable(err error) bool                       // the answer is 503, and not 500
+	overtaken(err error) bool                           // another attempt has the claim
 	close(ctx context.Context)                          // rolls back what is not committed
 }
 
@@ -241,6 +242,21 @@ func (op *Op) target() string {
 	return op.request.URL.RequestURI()
 }
 
+// told adds what the gate cannot see by the status; clients do not get it.
+func (op *Op) told(r *Response, outcome string) *Response {
+	if op.gates {
+		r.with([2]string{"Once-Outcome", outcome})
+	}
+	return r
+}
+
+func (op *Op) recorded(r *Response) *Response {
+	if !op.gates {
+		r.with(expires(time.Now().Add(op.options.TTL)))
+	}
+	return r
+}
+
 func (op *Op) tell() {
 	if tell := op.options.Attribute; tell != nil {
 		tell(op.request.Context(), "once.key", op.key)
@@ -286,7 +302,7 @@ func (op *Op) try(store Store, next http.Handler) (*Response, error) {
 	if answer == nil && err == nil {
 		op.outcome = "run"
 		answer = op.handle(next)
-		if err = op.err; err == nil || !m.repeatable(own, err) {
+		if err = op.err; err == nil || !m.repeatable(own, err) && !m.overtaken(err) {
 			answer, err = m.finish(own, answer)
 		}
 	}

@@ -23,8 +23,9 @@ type Session interface {
 }
 
 const (
-	columns = "coalesce(status, 0), coalesce(headers::text, '[]'), coalesce(body, ''), coalesce(stored, '')"
-	qClaim  = "SELECT outcome, coalesce(claim, ''), coalesce(extract(epoch FROM retry_after), 0)::float8, " + columns +
+	columns = "coalesce(status, 0), coalesce(headers::text, '[]'), coalesce(body, ''), coalesce(stored, ''), " +
+		"coalesce(extract(epoch FROM expires), 0)::float8"
+	qClaim = "SELECT outcome, coalesce(claim, ''), coalesce(extract(epoch FROM retry_after), 0)::float8, " + columns +
 		" FROM once.claim($1::text, $2::text, $3::text, $4::text, $5::bytea, 'transactional', make_interval(secs => $6::float8), " +
 		"make_interval(secs => $7::float8), $8::boolean, $9::text::uuid)"
 	qRenew      = "SELECT once.renew($1::text)"
@@ -150,14 +151,19 @@ func refusal(outcome string, retryAfter time.Duration) *Response {
 }
 
 func (t *transaction) finish(ctx context.Context, r *Response) (*Response, error) {
-	if !r.final() {
+	if !r.final() || errors.Is(t.op.err, ErrNothingDone) {
 		t.release(ctx)
-		return r, nil
+		if r.early() {
+			return r, nil
+		}
+		return t.op.told(r, "retry"), nil
 	}
 	if t.op.err == nil {
 		err := t.complete(ctx, r)
-		if err == nil || sqlState(err) != "25P02" {
-			return r, err
+		if err == nil {
+			return t.op.recorded(r), nil
+		} else if sqlState(err) != "25P02" {
+			return nil, err
 		} else if r.Status < 400 {
 			return nil, fmt.Errorf("the handler answered %d although a statement had failed; return its error", r.Status)
 		}
@@ -169,7 +175,10 @@ func (t *transaction) finish(ctx context.Context, r *Response) (*Response, error
 	if refused, err := t.hold(ctx); refused != nil || err != nil {
 		return refused, err
 	}
-	return r, t.complete(ctx, r)
+	if err := t.complete(ctx, r); err != nil {
+		return nil, err
+	}
+	return t.op.recorded(r), nil
 }
 
 func (t *transaction) complete(ctx context.Context, r *Response) error {
@@ -220,8 +229,10 @@ func (t *transaction) repeatable(ctx context.Context, err error) bool {
 	}
 }
 
-// isUnavailable: taken over. The gate answers with what the record says.
-func (t *transaction) isUnavailable(err error) bool { return sqlState(err) == "ON001" }
+// isUnavailable: overtaken. The gate answers with what the record says.
+func (t *transaction) isUnavailable(err error) bool { return t.overtaken(err) }
+
+func (t *transaction) overtaken(err error) bool { return sqlState(err) == "ON001" }
 
 func (t *transaction) close(ctx context.Context) {
 	t.session.Rollback(ctx)
@@ -241,9 +252,10 @@ type row struct {
 	status          int
 	headers, stored string
 	body            []byte
+	expires         float64 // seconds since 1970
 }
 
-func (r *row) into() []any { return []any{&r.status, &r.headers, &r.body, &r.stored} }
+func (r *row) into() []any { return []any{&r.status, &r.headers, &r.body, &r.stored, &r.expires} }
 
 func (r *row) response(isReplay bool) (*Response, error) {
 	var pairs [][2]string
@@ -259,6 +271,9 @@ func (r *row) response(isReplay bool) (*Response, error) {
 	}
 	if isReplay {
 		pairs = append(pairs, replayed)
+	}
+	if r.expires > 0 {
+		pairs = append(pairs, expires(time.Unix(int64(r.expires), 0)))
 	}
 	return newResponse(r.status, pairs, r.body), nil
 }

@@ -139,6 +139,7 @@ func (c *call) start(ctx context.Context) (*Response, error) {
 	var told struct {
 		Outcome, Claim string
 		RetryAfter     int64 `json:"retry_after_ms"`
+		Expires        int64 `json:"expires_ms"`
 		Response       *wire
 	}
 	if err := c.ask(ctx, "claim", question, &told, beforeRun); err != nil {
@@ -151,7 +152,8 @@ func (c *call) start(ctx context.Context) (*Response, error) {
 	}
 	op.outcome = told.Outcome
 	if told.Outcome == "replay" && told.Response != nil {
-		told.Response.Headers = append(told.Response.Headers, replayed)
+		end := time.Now().Add(time.Duration(told.Expires) * time.Millisecond)
+		told.Response.Headers = append(told.Response.Headers, replayed, expires(end))
 		return told.Response.response(), nil
 	}
 	return refusal(told.Outcome, time.Duration(told.RetryAfter)*time.Millisecond), nil
@@ -195,14 +197,17 @@ func (c *call) renew(ctx context.Context) {
 
 // finish lets the server judge the response, as the gate does.
 func (c *call) finish(ctx context.Context, r *Response) (*Response, error) {
-	if c.op.gates {
-		return r, nil
-	}
 	name, question := "finish", map[string]any{"claim": c.op.claim}
 	if errors.Is(c.op.err, ErrNothingDone) {
-		name = "release"
+		name, r = "release", c.op.told(r, "retry")
 	} else {
 		question["response"] = wire{Status: r.Status, Headers: r.recorded(), Bytes: r.Body}
+		if c.op.err != nil && r.early() { // which says nothing about what was done before: a 429 may be that of a third party
+			question["verdict"], r = "unknown", c.op.told(r, "unknown")
+		}
+	}
+	if c.op.gates {
+		return r, nil
 	}
 	var told struct {
 		Outcome  string
@@ -216,6 +221,8 @@ func (c *call) finish(ctx context.Context, r *Response) (*Response, error) {
 	} else if told.Outcome == "lost" {
 		c.op.outcome = "lost"
 		return refusal("busy", 0), nil
+	} else if name == "finish" && r.final() {
+		return c.op.recorded(r), nil
 	}
 	return r, nil
 }
@@ -234,6 +241,8 @@ func (c *call) handlerContext(ctx context.Context) context.Context { return deta
 
 // repeatable: nothing is repeated that has run, and ask has repeated the rest.
 func (c *call) repeatable(context.Context, error) bool { return false }
+
+func (c *call) overtaken(error) bool { return false } // finish tells
 
 func (c *call) isUnavailable(err error) bool {
 	var refused *refusedCall

@@ -318,3 +318,8 @@ def chosen(*ways):
     return [(name, via) for name, app in APPS.items() for via in MODES[app["mode"]].WAYS
             if (not ways or via in ways) and suite in (None, app["suite"]) and (not names or name in names)
             and (via != "gate" or app["mode"] == "transactional" or app.get("gate"))]
+
+
+def named(found):
+    """The name of what `chosen` has found; pytest asks also when that is nothing."""
+    return "-".join(found) if isinstance(found, tuple) else None

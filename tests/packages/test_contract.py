@@ -1,5 +1,7 @@
 """The contract of the packages, seen from outside: the same for every application in every mode."""
 import json
+import time
+from email.utils import parsedate_to_datetime
 
 from contract import problem
 from harness.wait import all_at_once
@@ -9,15 +11,23 @@ STRINGS = ["", "José", 'a"b', "a\nb\tc", "C:\\temp\\new", "\\x00ff", "\\u0041",
            "😀", "\u2028\x7f", "'; --", "%s $1", "x" * 70000]
 
 
+def check_kept(answer):
+    """For a day."""
+    left = parsedate_to_datetime(answer.headers.get("Idempotency-Expires")).timestamp() - time.time()
+    assert 86400 - 600 < left < 86400 + 5, left
+
+
 def test_first_and_replay(stack):
     first = stack.post()
     stack.check_once(first)
     assert first.json()["order"] == stack.order and first.headers.get("X-Order") == stack.order
     assert "Idempotent-Replayed" not in first.headers
+    check_kept(first)
     for key in (stack.key, f'"{stack.key}"'):
         again = stack.post(key=key)
         assert again.status == 201 and again.body == first.body
         assert again.headers.get("Idempotent-Replayed") == "true"
+        check_kept(again)
         for name in ("Content-Type", "X-Order", "Content-Length"):
             assert again.headers.get(name) == first.headers.get(name)
     stack.check_once(first)

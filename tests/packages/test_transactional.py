@@ -2,10 +2,12 @@
 import json
 import signal
 
+import pytest
+
 from contract import problem
 from harness.http1 import Connection
 from harness.wait import all_at_once, until
-from stacks import POOL, SOCKET
+from stacks import APPS, POOL, SOCKET, chosen, named
 
 
 def test_released_by_exception(stack):
@@ -19,6 +21,17 @@ def test_released_by_exception(stack):
     later = stack.fresh().post(stack.body(then="later"))
     assert later.status == 429 and stack.database.payments(stack.order) == 0
     assert stack.post(stack.body(then="later")).headers.get("Idempotent-Replayed") is None
+
+
+def test_nothing_done(stack):
+    """All is undone, and the gate learns it: the next request runs at once, without the end of a lease."""
+    for then in ("release", "refuse later") if stack.app["refusal"] else ("release",):
+        body = stack.fresh().body(then=then)
+        for _ in range(2):
+            answer = stack.post(body)
+            assert answer.status in ((503,) if then == "release" else (401, 403, 429)), (answer.status, answer.body)
+            assert "Once-Outcome" not in answer.headers and b"urn:once:problem" not in answer.body
+            assert stack.database.payments(stack.order) == 0
 
 
 def test_unknown(direct_stack):
@@ -47,6 +60,22 @@ def test_fence(gate_stack):
     refused.go()
     stack.check_once(answer)
     assert stack.database.state(stack.key) == ("completed", 2)
+
+
+def test_fence_after_a_checkpoint(direct_stack, provider):
+    """Without a gate: a checkpoint has committed the claim, so that another attempt can overtake it. It cannot commit then."""
+    stack = direct_stack
+    body = stack.body(provider=provider.url)
+    finish = stack.begin(body, path="/payouts")
+    until(lambda: len(provider.asked) == 1, "the provider is asked")
+    stack.database.end_lease(stack.key)
+    overtaking = stack.begin(body, path="/payouts")
+    until(lambda: len(provider.asked) == 2, "the provider is asked by another attempt")
+    provider.answers.set()
+    told, answer = finish(), overtaking()
+    assert problem(told, 503, "store-unavailable")["retryable"] is True
+    assert answer.status == 201 and answer.json() == {"transfer": "t-0"}, answer
+    assert stack.database.payments(stack.order) == 1 and stack.database.state(stack.key) == ("completed", 2)
 
 
 def test_delivered_twice(gate_stack):
@@ -150,13 +179,20 @@ INSTANTS = {  # the message that does not arrive, or not yet
     "committed, not told": ("wire", b"COMMIT", True),
     "told, not answered": ("link", b" 201 ", True),
 }
-FEW = ("before the record", "committed, not told")
 
 
-def test_killed_at_every_instant(stack):
-    """kill -9 between every two steps. Afterwards there is nothing, or the payment with its response."""
+@pytest.fixture(params=[(name, via) for name, via in chosen() if via == "direct" or APPS[name].get("instants")], ids=named)
+def killed(stacks, request):
+    return stacks[request.param].fresh()
+
+
+def test_killed_at_every_instant(killed):
+    """kill -9 between every two steps. Afterwards there is nothing, or the payment with its response. What it depends on is the
+    same for all applications of a language: one of them is killed at each instant, the others, and behind a gate, at one."""
+    stack = killed
     for number, (name, (where, text, back)) in enumerate(INSTANTS.items()):
-        if name not in (FEW if stack.gateway is None else FEW[:1]) and not (stack.app.get("instants") and stack.gateway is None):
+        if not (stack.app.get("instants") and stack.gateway is None) and \
+                name != ("before the record" if stack.gateway else "committed, not told"):
             continue
         stack.fresh()
         stop = getattr(stack, where).stop_at(text or stack.begins, back)
@@ -176,8 +212,9 @@ def test_killed_at_every_instant(stack):
             assert stack.database.state(stack.key) == ("completed", 1)
 
 
-def test_steps_resume(stack, provider):
+def test_steps_resume(killed, provider):
     """Killed while a third party is at work: the next attempt goes on behind the checkpoint, with the same key for the other."""
+    stack = killed
     body = stack.body(provider=provider.url)
     finish = stack.begin(body, path="/payouts")
     until(lambda: provider.asked, "the provider is asked")
@@ -192,3 +229,5 @@ def test_steps_resume(stack, provider):
     assert stack.database.payments(stack.order) == 1 and len(provider.asked) == 2 and len(provider.made) == 1
     assert stack.database.one("SELECT note FROM payments WHERE order_id = %s", stack.order) == "t-0"
     assert stack.database.state(stack.key) == ("completed", 2)
+    again = stack.post(body, path="/payouts")
+    assert again.body == answer.body and again.headers.get("Idempotent-Replayed") == "true"

@@ -5,8 +5,8 @@ const CLAIM = /^[A-Za-z0-9_-]{70}$/;
 // Of the connection or of the moment, or made anew by every server: not part of a record.
 const NOT_RECORDED = new Set(['connection', 'keep-alive', 'proxy-authenticate', 'proxy-connection', 'te', 'trailer',
   'transfer-encoding', 'upgrade', 'content-length', 'date', 'server', 'set-cookie']);
-// Sent before any effect, or instead of one: the key stays free.
-const NOT_FINAL = new Set([401, 403, 407, 408, 421, 425, 429]);
+// Sent before any effect: the gate and `once serve` leave the key free.
+const EARLY = new Set([401, 403, 407, 421, 425, 429]);
 
 const PROBLEMS = { // the same as the gateway's: nginx/ngx_http_once_problem.c
   'key-missing': [400, false, 'invalid_request_error', 'Idempotency key is missing',
@@ -73,16 +73,32 @@ class Response {
 
   /** Whether it answers the key for good. Everything else rolls back and leaves the key free. */
   get isFinal() {
-    return this.status >= 200 && this.status < 500 && !NOT_FINAL.has(this.status);
+    return this.status >= 200 && this.status < 500 && !this.isEarly && this.status !== 408;
+  }
+
+  get isEarly() {
+    return EARLY.has(this.status);
+  }
+
+  /** With a header of `once` that the record does not have. */
+  add(name, value) {
+    this.headers.push([name, value]);
+    return this;
+  }
+
+  /** Until when the record is kept. */
+  expires(seconds) {
+    return this.add('Idempotency-Expires', new Date(Date.now() + seconds * 1000).toUTCString());
   }
 }
 
-/** A recorded response: `marked` if this request was not the one that made it. */
-function replay(status, headers, body, stored, marked) {
-  const fields = headers.map(([name, value]) => [name, Buffer.from(value).toString('latin1')]);
-  if (stored !== 'plain') fields.push(['Once-Body', stored]);
-  if (marked) fields.push(['Idempotent-Replayed', 'true']);
-  return new Answered(new Response(status, fields, Buffer.from(body ?? '')), 'replay');
+/** A recorded response, which is kept for `seconds` if that is known: `marked` if this request was not the one that made it. */
+function replay(status, headers, body, stored, marked, seconds) {
+  const response = new Response(status, headers.map(([name, value]) => [name, Buffer.from(value).toString('latin1')]), Buffer.from(body ?? ''));
+  if (seconds) response.expires(seconds);
+  if (stored !== 'plain') response.add('Once-Body', stored);
+  if (marked) response.add('Idempotent-Replayed', 'true');
+  return new Answered(response, 'replay');
 }
 
 function problem(name, { detail = '', retryAfter = 0, cause = undefined } = {}) {

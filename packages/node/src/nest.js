@@ -2,6 +2,8 @@
 // it is caught where Node would send it; if it cannot be recorded, the whole route runs again.
 'use strict';
 const { ConfigurableModuleBuilder, Inject, Injectable, Module, UseInterceptors } = require('@nestjs/common');
+const { RESPONSE_PASSTHROUGH_METADATA, ROUTE_ARGS_METADATA } = require('@nestjs/common/constants');
+const { RouteParamtypes } = require('@nestjs/common/enums/route-paramtypes.enum');
 const { from, lastValueFrom } = require('rxjs');
 const { run, running } = require('./operation');
 const { Capture, requestOf } = require('./web');
@@ -14,9 +16,17 @@ const exchanges = new WeakMap(); // by response, for a route that runs again
 class OnceModule extends ConfigurableModuleClass {}
 Module({ exports: [MODULE_OPTIONS_TOKEN] })(OnceModule);
 
+/** Whether Nest leaves the response to the handler: it has a parameter `@Res()` or `@Next()`, without passthrough. */
+function sendsItself(context) {
+  const of = (kind) => Reflect.getMetadata(kind, context.getClass(), context.getHandler().name);
+  const kinds = Object.keys(of(ROUTE_ARGS_METADATA) ?? {}).map((name) => parseInt(name, 10));
+  return kinds.some((kind) => kind === RouteParamtypes.RESPONSE || kind === RouteParamtypes.NEXT) && !of(RESPONSE_PASSTHROUGH_METADATA);
+}
+
 /** One request, over all runs of its route. */
 class Exchange {
-  constructor([request, response, next], { database, ...options }) {
+  constructor(context, { database, ...options }) {
+    const [request, response, next] = context.getArgs();
     this.capture = new Capture(response);
     this.again = () => request.route.stack.at(-1).handle(request, response, next);
     const produce = (op) => new Promise((resolve, reject) => {
@@ -29,7 +39,7 @@ class Exchange {
     };
     requestOf(request).then((found) => run(database, found, options, produce)).then((sent) => {
       if (!this.waiting) return this.capture.send(sent);
-      const ended = this.capture.begin(); // instead of what Nest sends when the route ends
+      const ended = sendsItself(context) ? Promise.resolve() : this.capture.begin(); // instead of what Nest sends when the route ends
       this.give({});
       return ended.catch(() => {}).then(() => this.capture.send(sent));
     }).catch(pass).catch(() => response.destroy()); // some of it is out
@@ -58,7 +68,7 @@ class Exchange {
       try {
         return await running.run(op, () => lastValueFrom(handler.handle(), { defaultValue: undefined }));
       } catch (error) {
-        if (!op.isRepeatable(error)) {
+        if (!op.isOwn(error)) {
           await op.fail(error);
           throw error;
         }
@@ -76,9 +86,9 @@ function Idempotent(options = {}) {
     }
 
     intercept(context, handler) {
-      const args = context.getArgs();
-      const exchange = exchanges.get(args[1]) ?? new Exchange(args, this.settings);
-      exchanges.set(args[1], exchange);
+      const [, response] = context.getArgs();
+      const exchange = exchanges.get(response) ?? new Exchange(context, this.settings);
+      exchanges.set(response, exchange);
       return from(exchange.enter(handler));
     }
   }

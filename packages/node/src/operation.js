@@ -4,7 +4,7 @@ const { AsyncLocalStorage } = require('node:async_hooks');
 const { randomUUID } = require('node:crypto');
 const { setTimeout: sleep } = require('node:timers/promises');
 const { Answered, Response, problem, refusal, replay, toBytes, toJson } = require('./message');
-const { FAILED_TRANSACTION, REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
+const { FAILED_TRANSACTION, OVERTAKEN, REPEATABLE, bound, sqlstate, transportOf } = require('./transport');
 
 const DEFAULTS = { wait: false, lease: 30, ttl: 86400, attempts: 6, recover: 'hold', transaction: {},
   log: (text) => console.warn(`once: ${text}`) };
@@ -20,9 +20,9 @@ const unavailable = (cause) => problem('store-unavailable', { retryAfter: 1, cau
 
 /** For a handler to throw when nothing was done: the key is free. */
 class NothingDone extends Error {
-  constructor(message = 'nothing was done; send the same request again') {
+  constructor(message = 'nothing was done; send the same request again', status = 503) {
     super(message);
-    this.status = this.statusCode = 503;
+    this.status = this.statusCode = status;
   }
 }
 
@@ -41,9 +41,17 @@ class Ticket {
   async check() {
     this.gatesClaim = this.request.claim;
     this.claim ??= this.gatesClaim;
-    if (this.gatesClaim) return;
-    this.key = this.request.key;
-    this.scopeText = await this.scope();
+    if (!this.gatesClaim || this.request.all('idempotency-key').length) this.key = this.request.key;
+    if (!this.gatesClaim) this.scopeText = await this.scope();
+  }
+
+  /** To the gate, about what it cannot see by the status; clients do not get it. */
+  told(response, outcome) {
+    return this.gatesClaim ? response.add('Once-Outcome', outcome) : response;
+  }
+
+  recorded(response) {
+    return this.gatesClaim ? response : response.expires(this.options.ttl);
   }
 
   async scope() {
@@ -137,8 +145,8 @@ class Operation extends Bound {
     if (row) throw this.replay(row, false);
   }
 
-  replay({ status, headers, body, stored }, marked) {
-    if (['plain', 'omitted', 'erased'].includes(stored)) return replay(status, JSON.parse(headers ?? '[]'), body, stored, marked);
+  replay({ status, headers, body, stored, seconds }, marked) {
+    if (['plain', 'omitted', 'erased'].includes(stored)) return replay(status, JSON.parse(headers ?? '[]'), body, stored, marked, seconds);
     return problem('store-unavailable', { detail: `the response is stored in a form that only a gateway reads: ${stored}` });
   }
 
@@ -156,8 +164,8 @@ class Operation extends Bound {
         await this.transport.rollback();
         await this.transport.begin();
         await this.answerRecorded(claim);
-      } // ON001: taken over; the gate answers with what the record says
-      throw state === 'ON001' ? unavailable(error) : error;
+      } // overtaken: the gate answers with what the record says
+      throw state === OVERTAKEN ? unavailable(error) : error;
     }
     return claim;
   }
@@ -179,9 +187,9 @@ class Operation extends Bound {
 
   /** Records the response with the effects of the handler. Returns what the client gets; what did not work is thrown. */
   async finish(response) {
-    if (!response.isFinal) {
+    if (!response.isFinal || this.error instanceof NothingDone) {
       await this.abandon();
-      return response;
+      return response.isEarly ? response : this.ticket.told(response, 'retry');
     }
     if (!this.error) {
       try {
@@ -200,23 +208,30 @@ class Operation extends Bound {
   async complete(response) {
     await this.transport.call('complete', this.claim, response.status, toJson(response.recordedHeaders), response.body);
     await this.transport.commit();
-    return response;
+    return this.ticket.recorded(response);
   }
 
   /** Rolled back. Checkpoints have committed the claim: unless it `goesOn`, the next request need not wait for its lease. */
   async abandon(goesOn = false) {
     await this.transport.rollback();
     if (this.ticket.hasCheckpoint && !goesOn && !this.ticket.gatesClaim && !this.transport.lost) {
-      await this.transport.begin();
-      await this.transport.call('release', this.claim);
-      await this.transport.commit();
       this.ticket.hasCheckpoint = false;
+      await this.transport.begin();
+      const isMine = await this.transport.call('release', this.claim).then(() => true, (error) => {
+        if (sqlstate(error) !== OVERTAKEN) throw error;
+      });
+      await (isMine ? this.transport.commit() : this.transport.rollback());
     }
   }
 
   /** A conflict with another transaction, or a connection that was lost: the same again may work. */
   isRepeatable(error) {
     return Boolean(this.transport.owns) && (REPEATABLE.test(sqlstate(error)) || this.transport.isLost(error));
+  }
+
+  /** Of the transaction or of the claim, so that the framework does not answer it. */
+  isOwn(error) {
+    return this.isRepeatable(error) || sqlstate(error) === OVERTAKEN;
   }
 
   close() {
@@ -226,7 +241,8 @@ class Operation extends Bound {
 
 /** Attributes of the span that is active, where the application has OpenTelemetry. */
 function observe(ticket, outcome) {
-  telemetry?.trace.getActiveSpan()?.setAttributes({ 'once.outcome': outcome, 'once.attempts': ticket.attempt });
+  const key = ticket.key === undefined ? {} : { 'once.key': ticket.key };
+  telemetry?.trace.getActiveSpan()?.setAttributes({ ...key, 'once.outcome': outcome, 'once.attempts': ticket.attempt });
 }
 
 function answerOf(error, ticket) {
@@ -254,7 +270,7 @@ async function run(database, request, options, produce) {
       const repeatable = op.isRepeatable(error), goesOn = repeatable && ticket.attempt < ticket.options.attempts;
       if (repeatable) ticket.options.log(`attempt ${ticket.attempt} of ${ticket.options.attempts}: ${sqlstate(error)} ${error.message}`);
       await op.abandon(goesOn).catch((other) => ticket.options.log(`cannot release: ${other.message}`));
-      if (!goesOn) return answerOf(repeatable ? unavailable(error) : error, ticket);
+      if (!goesOn) return answerOf(op.isOwn(error) ? unavailable(error) : error, ticket);
     } finally {
       await op.close();
     }

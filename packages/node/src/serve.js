@@ -7,9 +7,9 @@ const { NothingDone, unavailable } = require('./operation');
 
 const packed = ({ status, recordedHeaders, body }) => ({ status, headers: recordedHeaders, body_base64: body.toString('base64') });
 
-function unpacked({ status, headers, body, body_base64, body_omitted }, marked) {
+function unpacked({ status, headers, body, body_base64, body_omitted }, marked, seconds) {
   const bytes = body_base64 === undefined ? body : Buffer.from(body_base64, 'base64');
-  return replay(status, headers, bytes, body_omitted === true ? 'omitted' : body_omitted ?? 'plain', marked);
+  return replay(status, headers, bytes, body_omitted === true ? 'omitted' : body_omitted ?? 'plain', marked, seconds);
 }
 
 /** One operation, with the surface of those in a transaction, as far as it needs none. */
@@ -34,15 +34,15 @@ class Served {
     await ticket.check();
     if (ticket.gatesClaim) { // which the gate renews, and whose response it records
       this.claim = ticket.gatesClaim;
-      const found = await server.ask('recorded', { claim: this.claim });
+      const found = await server.askFirst('recorded', { claim: this.claim });
       if (found.response) throw unpacked(found.response, false); // delivered twice
       if (found.state !== 'pending') throw unavailable(); // overtaken, not of this store, or made up by a client
       return;
     }
-    const told = await server.ask('claim', { scope: ticket.scopeText, key: ticket.key, method: request.method, target: request.target,
+    const told = await server.askFirst('claim', { scope: ticket.scopeText, key: ticket.key, method: request.method, target: request.target,
       body_base64: request.body.toString('base64'), recover: options.recover, ttl_ms: Math.round(options.ttl * 1000),
       lease_ms: Math.round(options.lease * 1000), claim_id: ticket.claimId.replaceAll('-', ''), wait_ms: options.wait ? 60000 : 0 });
-    if (told.outcome === 'replay') throw unpacked(told.response, true);
+    if (told.outcome === 'replay') throw unpacked(told.response, true, told.expires_ms / 1000);
     if (told.outcome !== 'run') throw refusal(told.outcome, told.retry_after_ms / 1000);
     this.claim = told.claim;
     this.holds = true;
@@ -56,13 +56,17 @@ class Served {
   }
 
   async finish(response) {
-    if (!this.holds || this.error instanceof NothingDone) {
+    const { ticket } = this;
+    if (this.error instanceof NothingDone) {
       await this.abandon();
-      return response;
+      return ticket.told(response, 'retry');
     }
+    // What was thrown says nothing about what was done before: a 429 may be that of a third party, passed on.
+    const verdict = this.error && response.isEarly ? 'unknown' : undefined;
+    if (!this.holds) return verdict ? ticket.told(response, verdict) : response;
     this.holds = false;
-    const told = await this.server.ask('finish', { claim: this.claim, response: packed(response) });
-    if (told.outcome === 'done') return response;
+    const told = await this.server.ask('finish', { claim: this.claim, response: packed(response), verdict });
+    if (told.outcome === 'done') return response.isFinal ? ticket.recorded(response) : response;
     throw told.response ? unpacked(told.response, false) : refusal('busy');
   }
 
@@ -76,6 +80,10 @@ class Served {
 
   isRepeatable() {
     return false; // the server is asked again, not the handler
+  }
+
+  isOwn() {
+    return false;
   }
 
   async close() {
@@ -97,8 +105,13 @@ class Serve {
     return new Served(this, ticket);
   }
 
-  async ask(name, body) {
-    for (let attempt = 0, end = Date.now() + this.patience; ; attempt++) {
+  /** Before the handler runs nothing is lost yet, and the client waits. */
+  askFirst(name, body) {
+    return this.ask(name, body, Math.min(5000, this.patience));
+  }
+
+  async ask(name, body, patience = this.patience) {
+    for (let attempt = 0, end = Date.now() + patience; ; attempt++) {
       let told;
       try {
         told = await this.post(`/v1/${name}`, body);

@@ -1,7 +1,7 @@
 // How an operation reaches its records: the functions of the schema `once`, on the connection of the caller's own transaction.
 'use strict';
 
-const ANSWER = 'status, headers::text, body, stored';
+const ANSWER = 'status, headers::text, body, stored, extract(epoch FROM expires - clock_timestamp())::float8 AS seconds';
 const CALLS = { // void becomes text: Prisma reads no void
   claim: `SELECT outcome, claim, extract(epoch FROM retry_after)::float8 AS retry_after, ${ANSWER} FROM once.claim($1::text, ` +
     "$2::text, $3::text, $4::text, $5::bytea, 'transactional', make_interval(secs => $6::float8), " +
@@ -17,7 +17,7 @@ const CALLS = { // void becomes text: Prisma reads no void
   resume: 'SELECT name, state::text FROM once.resume($1::text)',
   lock: 'SELECT once.lock($1::text)::text',
 };
-const FAILED_TRANSACTION = '25P02';
+const FAILED_TRANSACTION = '25P02', OVERTAKEN = 'ON001';
 // Conflicts, and last words of a server that ends the connection.
 const REPEATABLE = /^(40001|40P01|08...|57P0.|25P03)$/;
 // The database cannot be reached or is gone: in Prisma's words, and in those of pg, which it passes on.
@@ -207,4 +207,4 @@ function bound(connection) {
   return found.database ? new Joined(connection) : found;
 }
 
-module.exports = { FAILED_TRANSACTION, REPEATABLE, bound, sqlstate, transportOf };
+module.exports = { FAILED_TRANSACTION, OVERTAKEN, REPEATABLE, bound, sqlstate, transportOf };

@@ -185,7 +185,7 @@ function idempotent(database, options) {
         if (reply && result !== undefined && result !== reply) reply.send(result);
         return await Promise.race([thrown, ended]);
       } catch (error) {
-        if (op.isRepeatable(error)) throw error;
+        if (op.isOwn(error)) throw error;
         await op.fail(error);
         const answered = capture.begin();
         pass(error);

@@ -69,7 +69,7 @@ export class Answered extends Error {
 
 /** For a handler to throw when nothing was done: the key is free. */
 export class NothingDone extends Error {
-  constructor(message?: string);
+  constructor(message?: string, status?: number);
   readonly status: number;
   readonly statusCode: number;
 }
@@ -109,7 +109,7 @@ export function current<Connection = any>(): Operation<Connection>;
 /** For a transaction without a request, such as that of a consumer. */
 export function bind<Connection>(connection: Connection): Bound<Connection>;
 
-/** `once serve` at `unix:PATH`, or at `http://127.0.0.1:PORT` with a token. A request is repeated for `patience` seconds (10). */
+/** `once serve` at `unix:PATH`, or at `http://127.0.0.1:PORT` with a token. A request is repeated for `patience` seconds (10), before the handler runs for 5 at most. */
 export function serve(where: string, options?: { token?: string; patience?: number }): Database;
 
 /** For `express.json({ verify: once.rawBody })`. */

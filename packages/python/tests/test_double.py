@@ -255,4 +255,4 @@ def test_trace():
         with tracer.start_as_current_span("request") as span:
             client.post("/orders", json=body, headers=HEADERS)
         spans.append(dict(span.attributes))
-    assert spans == [{"once.outcome": "run", "once.attempts": 1}, {"once.outcome": "replay"}, {"once.outcome": "mismatch"}]
+    assert spans == [{"once.outcome": outcome, "once.attempts": 1, "once.key": "k-1"} for outcome in ("run", "replay", "mismatch")]

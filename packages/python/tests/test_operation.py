@@ -179,18 +179,23 @@ def test_async_block(make):
     assert told.body == b"\x00\xff" and ("X-A", "1") in told.headers and count(asked.key) == 1
 
 
-def test_joins_the_callers_transaction():
-    """In a transaction that the caller has begun, the caller's COMMIT decides."""
-    asked = request()
-    with psycopg.connect(URL) as db:
-        with pytest.raises(ZeroDivisionError), db.transaction():
-            with once.operation(db, asked, scope="t") as op:
-                run_sql(db, asked.key)
-                op.respond({})
+@pytest.mark.parametrize("make", [psycopg3, second, session, session2, core], ids=lambda make: make.__name__)
+def test_joins_the_callers_transaction(make):
+    """In a transaction that the caller has begun, the caller's COMMIT decides; what the block undoes is its own."""
+    asked, before = request(), next(numbers)
+    with make() as db:
+        run_sql(db, f"before-{before}")
+        with once.operation(db, asked, scope="t") as op:
+            run_sql(db, asked.key)
+            op.respond({})
+        db.rollback()
+        assert count(asked.key) == count(f"before-{before}") == 0
+        run_sql(db, f"before-{before}")
+        with pytest.raises(ZeroDivisionError), once.operation(db, asked, scope="t"):
+            run_sql(db, asked.key)
             raise ZeroDivisionError
-    assert count(asked.key) == 0
-    with psycopg.connect(URL) as db, once.operation(db, asked, scope="t") as op:
-        op.respond({})
+        db.commit()
+    assert (count(asked.key), count(f"before-{before}")) == (0, 1)
 
 
 @pytest.mark.parametrize("make", [psycopg3, second, session, session2, core], ids=lambda make: make.__name__)

@@ -45,6 +45,7 @@ const insert = "INSERT INTO payments (order_id, number, note) VALUES ($1, $2, $3
 
 var (
 	refused = &once.Error{Status: 402, Value: map[string]string{"error": "refused"}}
+	nothing = fmt.Errorf("not now: %w", once.ErrNothingDone)
 	later   = map[string]string{"error": "later"}
 )
 
@@ -60,7 +61,7 @@ func (a app) pay(w http.ResponseWriter, r *http.Request) error {
 		case "later":
 			return once.WriteJSON(w, 429, later)
 		case "release":
-			return fmt.Errorf("not now: %w", once.ErrNothingDone)
+			return nothing
 		}
 	}
 	ctx, made := r.Context(), paid{Order: in.Order, Note: in.Note}
@@ -81,8 +82,12 @@ func (a app) pay(w http.ResponseWriter, r *http.Request) error {
 	switch in.Then {
 	case "raise":
 		panic("as asked")
+	case "release":
+		return nothing
 	case "refuse":
 		return refused
+	case "refuse later":
+		return &once.Error{Status: 429, Value: later}
 	case "refuse in the transaction":
 		return once.WriteJSON(w, 402, map[string]string{"error": "no"})
 	case "later":

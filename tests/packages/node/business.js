@@ -9,7 +9,7 @@ const options = { scope: 'tenant-7', ...(LEASE ? { lease: Number(LEASE) } : {}) 
 /** `query` gives rows, `refuse` throws the framework's own exception. Returns status, value and headers. */
 async function pay(query, op, { order, note = null, then }, refuse) {
   const before = () => {
-    if (then === 'refuse') refuse();
+    if (then === 'refuse') refuse(402);
     if (then === 'release') throw new once.NothingDone();
     return then === 'later' ? { status: 429, value: { error: 'later' } } : undefined;
   };
@@ -20,6 +20,7 @@ async function pay(query, op, { order, note = null, then }, refuse) {
     [order, Number(number), note]);
   const event = store ? null : await op.emit('payments', order, 'paid', { order, note });
   if (then === 'raise') throw new Error('as asked');
+  if (then === 'refuse later') refuse(429);
   if (then === 'refuse in the transaction') return { status: 402, value: { error: 'no' } };
   if (then === 'bytes') return { status: 200, value: Buffer.from(Array.from({ length: 512 }, (_, at) => at % 256)) };
   return before() ?? { status: 201, value: { payment: Number(id), number: Number(number), order, note, event },

@@ -9,7 +9,7 @@ const pool = new Pool({ connectionString: business.DATABASE });
 pool.on('error', () => {}); // a connection that broke while idle
 const idempotent = once.idempotent(business.store ?? pool, business.options);
 const query = async (text, values) => (await (once.current().connection ?? pool).query(text, values)).rows;
-const refuse = () => { throw Object.assign(new Error('refused'), { status: 402 }); };
+const refuse = (status) => { throw Object.assign(new Error('refused'), { status }); };
 
 const app = express();
 app.use(express.json({ verify: once.rawBody, limit: '1mb' }));

@@ -8,7 +8,7 @@ const business = require('./business');
 const db = knex({ client: 'pg', connection: business.DATABASE, pool: { min: 0, max: 10 } });
 const idempotent = once.idempotent(business.store ?? db, business.options);
 const query = async (text, values) => (await (once.current().connection ?? db).raw(text.replace(/\$\d/g, '?'), values)).rows;
-const refuse = () => { throw Object.assign(new Error('refused'), { statusCode: 402 }); };
+const refuse = (statusCode) => { throw Object.assign(new Error('refused'), { statusCode }); };
 
 const app = fastify();
 app.register(once.fastify);

@@ -30,7 +30,7 @@ class Shop {
   @Post('payments')
   @Idempotent()
   async pay(@Body() asked: object, @Res({ passthrough: true }) response: any) {
-    const refuse = () => { throw new HttpException('refused', 402); };
+    const refuse = (status: number) => { throw new HttpException('refused', status); };
     const { status, value, headers = {} } = await business.pay(this.query, once.current(), asked, refuse);
     response.status(status).set(headers);
     return Buffer.isBuffer(value) ? new StreamableFile(value) : value;
@@ -38,8 +38,8 @@ class Shop {
 
   @Post('payouts')
   @Idempotent({ ttl: 3600 })
-  payOut(@Body() asked: object) {
-    return business.payOut(this.query, once.current(), asked);
+  async payOut(@Body() asked: object, @Res() response: any) {
+    response.status(201).json(await business.payOut(this.query, once.current(), asked)); // Nest sends nothing itself
   }
 
   @Post('events')

@@ -1,4 +1,5 @@
 """What every application of the suite does (README.md), as statements that its driver runs, and how it is started."""
+import asyncio
 import json
 import os
 import re
@@ -14,7 +15,10 @@ BYTES = bytes(range(256)) * 2
 
 
 class Refused(Exception):
-    """Becomes the framework's own exception, with the status that apps.json names."""
+    """Becomes the framework's own exception, with the status that apps.json names, or as if it were too early."""
+
+    def __init__(self, later=False):
+        self.later = later
 
 
 class Answer:
@@ -30,7 +34,7 @@ def guard(connect=None, scope="tenant-7"):
 
 
 def pay(asked):
-    """Yields statements and gets their rows; yields events; returns an Answer."""
+    """Yields statements and gets their rows; yields calls, of the operation or of others; returns an Answer."""
     order, note, then = asked["order"], asked.get("note"), asked.get("then")
     if STORE and then == "refuse":
         raise Refused()
@@ -43,8 +47,10 @@ def pay(asked):
     event = None if STORE else (yield "emit", ("payments", order, "paid", {"order": order, "note": note}))
     if then == "raise":
         raise RuntimeError("as asked")
-    if then == "refuse":
-        raise Refused()
+    if then == "release":
+        raise once.Release()
+    if then in ("refuse", "refuse later"):
+        raise Refused(then == "refuse later")
     if then == "refuse in the transaction":
         return Answer(402, {"error": "no"})
     if then == "later":
@@ -65,7 +71,8 @@ def pay_out(asked):
     """Three steps, one of which is a provider's."""
     order = asked["order"]
     if STORE:
-        state = {"id": transfer(asked["provider"], (yield "derive", ("transfer",)), order)}
+        key = yield "derive", ("transfer",)
+        state = {"id": (yield transfer, (asked["provider"], key, order))}
         yield "INSERT INTO payments (order_id, number, note) VALUES ($1, 0, $2) RETURNING id", (order, state["id"])
         return Answer(201, {"transfer": state["id"]})
     done, state = yield "resume", ()
@@ -74,7 +81,7 @@ def pay_out(asked):
         yield "INSERT INTO payments (order_id, number, note) VALUES ($1, 0, 'reserved') RETURNING id", (order,)
         yield "checkpoint", ("reserved",)
     if done != "transferred":
-        state = {"id": transfer(asked["provider"], key, order)}
+        state = {"id": (yield transfer, (asked["provider"], key, order))}
         yield "checkpoint", ("transferred", state)
     yield "UPDATE payments SET note = $1 WHERE order_id = $2 RETURNING id", (state["id"], order)
     return Answer(201, {"transfer": state["id"]})
@@ -87,8 +94,8 @@ def run(plan, operation, execute):
     row = None
     try:
         while True:
-            text, values = plan.send(row)
-            row = getattr(operation, text)(*values) if text in CALLS else execute(text, values)
+            step, values = plan.send(row)
+            row = step(*values) if callable(step) else getattr(operation, step)(*values) if step in CALLS else execute(step, values)
     except StopIteration as end:
         return end.value
 
@@ -97,8 +104,9 @@ async def run_async(plan, operation, execute):
     row = None
     try:
         while True:
-            text, values = plan.send(row)
-            row = await (getattr(operation, text)(*values) if text in CALLS else execute(text, values))
+            step, values = plan.send(row)
+            row = await (asyncio.to_thread(step, *values) if callable(step) else
+                         getattr(operation, step)(*values) if step in CALLS else execute(step, values))
     except StopIteration as end:
         return end.value
 

@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 import django
 from django.conf import settings
+from django.core.exceptions import PermissionDenied
 from django.core.wsgi import get_wsgi_application
 from django.http import Http404, HttpResponse, JsonResponse
 from django.urls import path
@@ -34,7 +35,7 @@ def payments(request):
     try:
         answer = run(business.pay(json.loads(request.body)))
     except business.Refused as refused:
-        raise Http404("refused") from refused
+        raise PermissionDenied() if refused.later else Http404("refused") from refused
     if answer.body:
         return HttpResponse(answer.body, status=answer.status, content_type=answer.kind)
     return JsonResponse(answer.value, status=answer.status, headers=answer.headers)

@@ -44,7 +44,7 @@ async def payments(payment: Payment, response: Response):
     try:
         answer = await run(business.pay(payment.model_dump()))
     except business.Refused as refused:
-        raise HTTPException(402, "refused") from refused
+        raise HTTPException(429 if refused.later else 402, "refused") from refused
     if answer.body:
         return Response(answer.body, answer.status, media_type=answer.kind)
     if answer.status != 201:

@@ -39,7 +39,7 @@ def payments(response: Response, asked: dict = Depends(asked_of)):
     try:
         answer = run(business.pay(asked))
     except business.Refused as refused:
-        raise HTTPException(402, "refused") from refused
+        raise HTTPException(429 if refused.later else 402, "refused") from refused
     if answer.body:
         return Response(answer.body, answer.status, media_type=answer.kind)
     if answer.status != 201:

@@ -41,8 +41,8 @@ def run(plan):
 def payments():
     try:
         answer = run(business.pay(request.get_json()))
-    except business.Refused:
-        abort(404)
+    except business.Refused as refused:
+        abort(429 if refused.later else 404)
     if answer.body:
         return Response(answer.body, answer.status, content_type=answer.kind)
     return jsonify(answer.value), answer.status, answer.headers

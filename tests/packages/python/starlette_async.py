@@ -50,7 +50,7 @@ async def payments(request):
     try:
         answer = await run(business.pay(await request.json()))
     except business.Refused as refused:
-        raise HTTPException(402, "refused") from refused
+        raise HTTPException(429 if refused.later else 402, "refused") from refused
     if answer.body:
         return Response(answer.body, answer.status, media_type=answer.kind)
     return JSONResponse(answer.value, answer.status, answer.headers)

@@ -6,6 +6,7 @@ import decimal
 import json
 import re
 import uuid
+from email.utils import formatdate
 from typing import Any, Iterable, List, Optional, Tuple
 from urllib.parse import quote
 
@@ -15,8 +16,8 @@ SAFE = "/:@!$&'()*+,;=~"  # what a path may have as it is (RFC 3986): most clien
 # Of the connection or of the moment, or made anew by every server: not part of a record.
 NOT_RECORDED = frozenset(("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer",
                           "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie"))
-# Sent before any effect, or instead of one: the key stays free.
-NOT_FINAL = frozenset((401, 403, 407, 408, 421, 425, 429))
+# Sent before any effect: the gate and `once serve` leave the key free.
+EARLY = frozenset((401, 403, 407, 421, 425, 429))
 
 PROBLEMS = {  # the same as the gateway's: nginx/ngx_http_once_problem.c
     "key-missing": (400, False, "invalid_request_error", "Idempotency key is missing",
@@ -98,7 +99,7 @@ class Response:
     @property
     def is_final(self) -> bool:
         """Whether it answers the key for good. Everything else rolls back and leaves the key free."""
-        return 200 <= self.status < 500 and self.status not in NOT_FINAL
+        return 200 <= self.status < 500 and self.status not in EARLY and self.status != 408
 
     @property
     def sent_headers(self) -> List[Tuple[bytes, bytes]]:
@@ -106,6 +107,10 @@ class Response:
         fields = [(name.encode("ascii"), value.encode("utf-8")) for name, value in self.headers if name.lower() != "content-length"]
         length = [] if self.status in (204, 304) else [(b"Content-Length", str(len(self.body)).encode("ascii"))]
         return fields + length
+
+
+def expires(at: float) -> Tuple[str, str]:
+    return "Idempotency-Expires", formatdate(at, usegmt=True)
 
 
 class Answered(Exception):
@@ -121,7 +126,8 @@ class Release(Answered):
 
     def __init__(self, response: Optional[Response] = None) -> None:
         told = {"error": "nothing was done; send the same request again later"}
-        super().__init__(response or Response.json(told, 503, [("Retry-After", "1")]))
+        made = response or Response.json(told, 503, [("Retry-After", "1")])
+        super().__init__(Response(made.status, made.headers, made.body))
 
 
 def problem(name: str, detail: str = "", retry_after: Optional[float] = None) -> Answered:

@@ -5,11 +5,12 @@ import json
 import logging
 import random
 import sys
+import time
 import uuid
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Awaitable, Callable, Coroutine, Dict, Iterable, Optional, Tuple, TypeVar, Union
 
-from .message import Answered, Release, Request, Response, problem, to_bytes, to_json
+from .message import EARLY, Answered, Release, Request, Response, expires, parse_key, problem, to_bytes, to_json
 from .transport import CONFLICTS, Row, Source, Transport, drive, is_drivers, of, sqlstate
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("once")
 T = TypeVar("T")
 Scope = Union[str, Callable[[Request], str]]
-FAILED_TRANSACTION = "25P02"
+FAILED_TRANSACTION, OVERTAKEN = "25P02", "ON001"
 
 
 class Options:
@@ -32,11 +33,12 @@ class Options:
 
 
 def replay(row: Row, marked: bool) -> Answered:
-    status, headers, body, stored = row or (0, "[]", b"", "missing")
+    status, headers, body, stored, until = row or (0, "[]", b"", "missing", None)
     if stored not in ("plain", "omitted", "erased"):
         return problem("store-unavailable", f"the response is stored in a form that only a gateway reads: {stored}")
     fields = [(name, value) for name, value in json.loads(headers or "[]")]
     fields += [("Once-Body", stored)] if stored != "plain" else []
+    fields += [expires(until)] if until else []
     return Answered(Response(status, fields + ([("Idempotent-Replayed", "true")] if marked else []), bytes(body or b"")))
 
 
@@ -128,8 +130,12 @@ class AsyncOperation(AsyncBound):
             if row:
                 raise replay(row, False)
         await self._hold()
-        trace(outcome="run", attempts=self.attempt)
+        self._trace("run")
         return self
+
+    def _trace(self, outcome: str) -> None:
+        keys = self.request.all("Idempotency-Key")
+        trace(outcome=outcome, attempts=self.attempt, **({"key": parse_key(keys)} if keys else {}))
 
     async def _hold(self) -> None:
         """The claim of the gate, or one of its own. A claim of the gate in any store is the gate's to end."""
@@ -146,7 +152,7 @@ class AsyncOperation(AsyncBound):
                 await self.transport.rollback()
                 await self.transport.begin()
                 raise replay(await self.transport.call("recorded", claim), False) from error
-            if state == "ON001":  # taken over: the gate answers with what the record says
+            if state == OVERTAKEN:  # the gate answers with what the record says
                 raise problem("store-unavailable", retry_after=1) from error
             raise
 
@@ -166,7 +172,7 @@ class AsyncOperation(AsyncBound):
             self.claim_id = str(uuid.uuid4())  # the claim of an earlier attempt was released
         if outcome in ("run", "mine"):
             return str(claim)
-        trace(outcome=outcome)
+        self._trace(outcome)
         if outcome == "replay":
             raise replay((row or ())[3:], True)
         if outcome in ("mismatch", "unknown"):
@@ -179,7 +185,8 @@ class AsyncOperation(AsyncBound):
         await self.transport.rollback()
 
     async def finish(self, response: Response) -> Response:
-        """Records the response with the effects of the handler, and returns what the client gets. What did not work is raised."""
+        """Records the response with the effects of the handler, and returns what the client gets: with headers of `once` behind the
+        handler's own. What did not work is raised."""
         sent = await self._finish(response)
         self.is_open = False
         await self.source.close(self.transport)
@@ -190,15 +197,32 @@ class AsyncOperation(AsyncBound):
             raise self.error
         if isinstance(self.error, Release) or self.transport.transactional and not response.is_final:
             await self.abandon(self.error)
-        elif not self.transport.transactional:
+            self._tell_gate(response, "retry")
+            return response
+        if not self.transport.transactional:
+            # Whoever raised it cannot know what was done before: nothing is undone here, and a 429 may be that of a third party.
+            verdict = "unknown" if self.error is not None and response.status in EARLY else None
             held, self.holds = self.holds, False
-            row = await self.transport.call("finish", self.claim, response) if held else None
-            return replay(row, False).response if row else response
+            row = await self.transport.call("finish", self.claim, response, verdict) if held else None
+            if row:
+                return replay(row, False).response
+            if verdict:
+                self._tell_gate(response, verdict)
+                return response
         elif self.error is not None or not await self._complete(response):
             await self.transport.begin()
             await self._hold()
             await self._complete(response)
+        if not self.gates_claim and response.is_final:
+            response.headers.append(expires(time.time() + self.options.ttl))
         return response
+
+    def _tell_gate(self, response: Response, outcome: str) -> None:
+        """What it cannot see by the status; clients do not get it."""
+        header = ("Once-Outcome", outcome)
+        is_seen = response.status in EARLY and outcome == "retry" and not isinstance(self.error, Release)
+        if self.gates_claim and not is_seen and header not in response.headers:
+            response.headers.append(header)
 
     async def _complete(self, response: Response) -> bool:
         """False: the transaction had failed already, and has no effects any more."""
@@ -218,15 +242,26 @@ class AsyncOperation(AsyncBound):
         """Nothing is recorded. A claim that is committed (by a checkpoint, or because it is in any store) is given back, unless the
         next attempt goes on with it."""
         await self.transport.rollback()
+        if isinstance(error, Release):
+            self._tell_gate(error.response, "retry")
         if not self.transport.transactional:
             if self.holds:
                 await self.transport.call("release" if isinstance(error, Release) else "doubt", self.claim)
         elif self.has_checkpoint and not goes_on and not self.gates_claim and not self.transport.broken:
-            await self.transport.begin()
-            await self._value("release", self.claim)
-            await self.transport.commit()
-            self.has_checkpoint = False
+            await self._release()
         self.holds = False
+
+    async def _release(self) -> None:
+        self.has_checkpoint = False
+        await self.transport.begin()
+        try:
+            await self._value("release", self.claim)
+        except Exception as error:
+            await self.transport.rollback()
+            if sqlstate(error) != OVERTAKEN:
+                raise
+        else:
+            await self.transport.commit()
 
     def is_repeatable(self, error: BaseException) -> bool:
         """A conflict with another transaction, or a connection that was lost: the same again may work."""
@@ -258,6 +293,8 @@ class AsyncOperation(AsyncBound):
             raise problem("store-unavailable", retry_after=1) from error
         repeatable = self.is_open and self.is_repeatable(error)
         await self.drop(error, repeatable and self.attempt < self.options.attempts)
+        if sqlstate(error) == OVERTAKEN:  # another attempt has the key, and its response
+            raise problem("store-unavailable", retry_after=1) from error
         if not repeatable:
             raise error
         log.warning("attempt %d of %d: %s %s", self.attempt, self.options.attempts, sqlstate(error), type(error).__name__)

@@ -116,14 +116,14 @@ def with_body(body: bytes, more: Json) -> Json:
     return {**more, **({"body_base64": base64.b64encode(body).decode()} if "\0" in text else {"body": text})}
 
 
-def to_row(told: Optional[Json]) -> Row:
+def to_row(told: Optional[Json], expires_ms: int = 0) -> Row:
     """A response as the functions of PostgreSQL return it."""
     if told is None:
         return None
     body = base64.b64decode(told["body_base64"]) if "body_base64" in told else told.get("body", "").encode()
     omitted = told.get("body_omitted")
-    kept = "erased" if omitted == "erased" else "omitted" if omitted else "plain"
-    return (told["status"], json.dumps(told["headers"]), body, kept)
+    stored = "erased" if omitted == "erased" else "omitted" if omitted else "plain"
+    return (told["status"], json.dumps(told["headers"]), body, stored, expires_ms and time.time() + expires_ms / 1000)
 
 
 class StoreTransport(Transport):
@@ -169,7 +169,8 @@ class StoreTransport(Transport):
         if told["outcome"] in ("run", "mine"):
             self.kept = told["claim"]
             self.store.renewals.add(told["claim"], lease)
-        return (told["outcome"], told.get("claim"), told.get("retry_after_ms", 0) / 1000, *(to_row(told.get("response")) or ()))
+        return (told["outcome"], told.get("claim"), told.get("retry_after_ms", 0) / 1000,
+                *(to_row(told.get("response"), told.get("expires_ms", 0)) or ()))
 
     async def renew(self, claim: str) -> None:
         """The gate's: whether it is one, and not overtaken."""
@@ -177,10 +178,11 @@ class StoreTransport(Transport):
         if told["outcomes"] != ["done"]:
             raise problem("store-unavailable", "the claim of the gate is not one of this store, or it was overtaken", 1)
 
-    async def finish(self, claim: str, response: Response) -> Row:
+    async def finish(self, claim: str, response: Response, verdict: Optional[str]) -> Row:
         """None: recorded as it is, or judged to be no record. Otherwise what the record says instead."""
         made = with_body(response.body, {"status": response.status, "headers": response.recorded_headers})
-        told = await self.ask("finish", {"claim": claim, "response": made}, self.store.patience)
+        said = {"verdict": verdict} if verdict else {}
+        told = await self.ask("finish", {"claim": claim, "response": made, **said}, self.store.patience)
         if told["outcome"] == "lost" and "response" not in told:
             raise problem("in-flight", retry_after=1)
         return to_row(told.get("response"))

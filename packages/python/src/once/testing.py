@@ -88,7 +88,8 @@ class MemoryTransport(Transport):
 
     def complete(self, claim: str, status: int, headers: str, body: bytes) -> None:
         id = self.memory.claims[claim]
-        self.changes.append((self.memory.responses.__setitem__, id, (self.fingerprints.get(id), (status, headers, body, "plain"))))
+        made = self.fingerprints.get(id), (status, headers, body, "plain", None)
+        self.changes.append((self.memory.responses.__setitem__, id, made))
 
     def release(self, claim: str) -> None:
         pass

@@ -6,15 +6,16 @@ suspend, so that `drive` runs them to their end without an event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import re
 import time
-from typing import Any, Callable, Coroutine, Dict, Optional, Sequence, Type, TypeVar
+from typing import Any, Callable, Coroutine, Dict, Iterator, Optional, Sequence, Type, TypeVar
 
 Row = Optional[Sequence[Any]]
 T = TypeVar("T")
 
-ANSWER = "status, headers::text, body, stored"
+ANSWER = "status, headers::text, body, stored, extract(epoch FROM expires)::float8"
 CALLS = {
     "claim": f"SELECT outcome, claim, extract(epoch FROM retry_after)::float8, {ANSWER} FROM once.claim("
              "$1::text, $2::text, $3::text, $4::text, $5::bytea, 'transactional', "
@@ -146,10 +147,21 @@ class Transport:
 
 
 class Psycopg2(Transport):
-    in_transaction = False  # what is committed is all of it, in any case
+    """Its connection is a manager of transactions, and commits all that it is in."""
 
     def transaction(self) -> Any:
-        return self.connection
+        return self.savepoint() if self.in_transaction else self.connection
+
+    @contextlib.contextmanager
+    def savepoint(self) -> Iterator[None]:
+        with self.cursor() as cursor:
+            cursor.execute("SAVEPOINT once")
+            try:
+                yield
+            except BaseException:
+                cursor.execute("ROLLBACK TO SAVEPOINT once")
+                raise
+            cursor.execute("RELEASE SAVEPOINT once")
 
     def cursor(self) -> Any:
         from psycopg2.extensions import cursor

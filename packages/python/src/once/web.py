@@ -69,7 +69,7 @@ class idempotent:
 
     async def around(self, web: Any, call: Callable[[], Any]) -> Any:
         """A view of Flask or Django."""
-        made: List[Any] = []
+        made: List[Any] = []  # the response as it is recorded, the framework's own, and how many headers that has
 
         async def produce(operation: AsyncOperation) -> Response:
             try:
@@ -78,14 +78,19 @@ class idempotent:
                 if operation.is_repeatable(error) or isinstance(error, Answered):
                     raise
                 native = web.make(web.handle(error))
-            made[:] = [web.read(native), native]
+            response = web.read(native)
+            made[:] = [response, native, len(response.headers)]
             return made[0]  # type: ignore[no-any-return]
 
         try:
             response = await run(self.connect, Request.of(web.request), self.options, produce)
         except Answered as cut_off:
             response = cut_off.response
-        return made[1] if made and made[0] is response else web.write(response)
+        if not made or made[0] is not response:
+            return web.write(response)
+        for name, value in response.headers[made[2]:]:
+            made[1].headers[name] = value
+        return made[1]
 
 
 class Flask:
@@ -226,7 +231,8 @@ class Exchange:
         if sent is not response:  # overtaken: what the record says
             await self.answer(sent)
             return
-        await self.send(self.start)
+        more = [(name.lower().encode(), value.encode()) for name, value in response.headers[len(fields):]]
+        await self.send({**self.start, "headers": [*self.start.get("headers", ()), *more]})
         await self.send({"type": "http.response.body", "body": response.body})
 
     async def answer(self, response: Response) -> None:

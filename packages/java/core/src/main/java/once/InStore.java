@@ -2,6 +2,7 @@ package once;
 
 import java.io.IOException;
 import java.sql.Connection;
+import java.time.Instant;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
@@ -10,12 +11,10 @@ import java.util.Map;
 /** The record is in a store of its own, behind {@code once serve}: at most one effect, and an honest "unknown". */
 final class InStore extends Operation {
     private final Serve serve;
-    private final String gatesClaim; // it records what this handler answers
 
     InStore(Serve serve, Ticket ticket) {
         super(new Nothing(), ticket);
         this.serve = serve;
-        gatesClaim = ticket.request.claim();
     }
 
     @Override
@@ -97,15 +96,19 @@ final class InStore extends Operation {
         Object omitted = response.get("body_omitted");
         String stored = omitted == null || omitted.equals(false) ? "plain" : "erased".equals(omitted) ? "erased" : "omitted";
         Object headers = response.get("headers");
-        return replay(((Number) response.get("status")).intValue(), headers == null ? List.of() : headers, body, stored, marked);
+        Instant expires = answer.get("expires_ms") instanceof Number left ? Instant.now().plusMillis(left.longValue()) : null;
+        return replay(((Number) response.get("status")).intValue(), headers == null ? List.of() : headers, body, stored, expires,
+            marked);
     }
 
     @Override
     Response finish(Response response) throws IOException {
-        if (gatesClaim != null) {
-            return response;
+        // What was thrown says nothing about what was done before: a 429 may be that of a third party, passed on.
+        String verdict = error instanceof NothingDone ? "retry" : error != null && response.isEarly() ? "unknown" : null;
+        if (gatesClaim != null) { // the gate records
+            return verdict == null ? response : told(response, verdict);
         }
-        Map<String, Object> answer = end(error, Map.of("status", response.status(), "headers", response.recordedHeaders(),
+        Map<String, Object> answer = end(verdict, Map.of("status", response.status(), "headers", response.recordedHeaders(),
             "body_base64", Base64.getEncoder().encodeToString(response.body())));
         if (answer.get("response") != null) { // the record has one already
             throw recorded(answer, false);
@@ -113,13 +116,16 @@ final class InStore extends Operation {
         if ("lost".equals(answer.get("outcome"))) { // overtaken
             throw Problem.IN_FLIGHT.answer(1);
         }
-        return response;
+        return verdict == null && response.isFinal() ? recorded(response) : response;
     }
 
-    private Map<String, Object> end(Throwable thrown, Map<String, Object> response) throws IOException {
+    private Map<String, Object> end(String verdict, Map<String, Object> response) throws IOException {
+        Map<String, Object> question = new HashMap<>(Map.of("claim", claim, "response", response));
+        if (verdict != null) {
+            question.put("verdict", verdict);
+        }
         try {
-            return thrown instanceof NothingDone ? ask("release", Map.of("claim", claim))
-                : ask("finish", Map.of("claim", claim, "response", response));
+            return ask("finish", question);
         } finally {
             serve.drop(claim);
         }
@@ -130,8 +136,9 @@ final class InStore extends Operation {
         if (gatesClaim != null || claim == null) {
             return;
         }
+        boolean isFree = thrown instanceof NothingDone || error instanceof NothingDone; // a framework wraps what the handler threw
         try {
-            end(error == null ? thrown : error, Map.of("status", 500)); // a framework wraps what the handler threw
+            end(isFree ? "retry" : null, Map.of("status", 500));
         } catch (IOException | Answered lost) {
             // The lease ends it, as a crash would.
         }

@@ -1,14 +1,14 @@
 package once;
 
 import java.sql.SQLException;
+import java.time.Instant;
 
 /** The record completes in the caller's transaction. */
 final class InTransaction extends Operation {
-    private final String gatesClaim;
+    static final String OVERTAKEN = "ON001";
 
     InTransaction(Transaction transaction, Ticket ticket) {
         super(transaction, ticket);
-        gatesClaim = ticket.request.claim();
     }
 
     @Override
@@ -62,7 +62,8 @@ final class InTransaction extends Operation {
 
     private static Answered recorded(Object[] row, boolean marked, int at) {
         return row == null ? Problem.STORE_UNAVAILABLE.answer(1) : replay((Integer) row[at],
-            Json.read(row[at + 1] == null ? "[]" : (String) row[at + 1]), (byte[]) row[at + 2], (String) row[at + 3], marked);
+            Json.read(row[at + 1] == null ? "[]" : (String) row[at + 1]), (byte[]) row[at + 2], (String) row[at + 3],
+            row[at + 4] == null ? null : Instant.ofEpochSecond(((Double) row[at + 4]).longValue()), marked);
     }
 
     private String renewed() throws SQLException {
@@ -76,7 +77,7 @@ final class InTransaction extends Operation {
                 transaction.begin();
                 throw recorded(row(Call.RECORDED, gatesClaim), false, 0);
             }
-            if (state.equals("ON001")) { // taken over: the gate answers with what the record says
+            if (state.equals(OVERTAKEN)) { // the gate answers with what the record says
                 throw Problem.STORE_UNAVAILABLE.answer(1);
             }
             throw refused;
@@ -107,9 +108,9 @@ final class InTransaction extends Operation {
         if (error != null && isRepeatable(error)) {
             throw error;
         }
-        if (!response.isFinal()) {
+        if (!response.isFinal() || error instanceof NothingDone) {
             abandon(error, false);
-            return response;
+            return response.isEarly() ? response : told(response, "retry");
         }
         if (error == null && !transaction.isDoomed()) {
             try {
@@ -133,7 +134,7 @@ final class InTransaction extends Operation {
     private Response complete(Response response) throws SQLException {
         value(Call.COMPLETE, claim, response.status(), Json.write(response.recordedHeaders()), response.body());
         transaction.commit();
-        return response;
+        return recorded(response);
     }
 
     /** Checkpoints, of whichever attempt, have committed the claim: the next request need not wait for its lease. */

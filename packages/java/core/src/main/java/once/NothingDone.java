@@ -1,6 +1,6 @@
 package once;
 
-/** Thrown by a handler that has done nothing yet: the key is free, and the same request runs again. */
+/** Thrown by a handler that has done nothing yet: the answer is 503, the key is free, and the same request runs again. */
 public class NothingDone extends RuntimeException {
     private static final long serialVersionUID = 1;
 

@@ -131,12 +131,15 @@ public final class Once {
             try {
                 operation = attempts.apply(ticket);
                 Response made = attempt(operation, handler, ticket.attempt >= limit);
-                Telemetry.mark("run", ticket.attempt);
+                Telemetry.mark("run", ticket);
                 return made;
             } catch (Answered answer) {
-                Telemetry.mark(answer.outcome, ticket.attempt);
+                Telemetry.mark(answer.outcome, ticket);
                 return answer.response;
             } catch (Exception error) {
+                if (JdbcTransaction.sqlState(error).equals(InTransaction.OVERTAKEN)) { // another attempt has the key
+                    return Problem.STORE_UNAVAILABLE.answer(1).response;
+                }
                 if (operation == null || !operation.isRepeatable(error)) {
                     throw error;
                 }
@@ -174,6 +177,10 @@ public final class Once {
             throw answer;
         } catch (Exception error) {
             operation.abandon(error, !isLast && operation.isRepeatable(error));
+            if (error instanceof NothingDone || operation.error instanceof NothingDone) { // a framework may have wrapped it
+                Map<String, String> said = Map.of("error", "nothing was done; send the same request again later");
+                throw new Answered(operation.told(Response.json(503, said).with("Retry-After", "1"), "retry"));
+            }
             throw error;
         } catch (Error error) { // is not repeated, but nobody else ends the claim
             operation.abandon(error, false);

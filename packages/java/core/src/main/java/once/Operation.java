@@ -1,5 +1,6 @@
 package once;
 
+import java.time.Instant;
 import java.util.Set;
 
 /** One attempt at a request, for its handler. */
@@ -9,11 +10,13 @@ public abstract class Operation extends Bound {
     }
 
     protected final Ticket ticket;
+    final String gatesClaim; // null: the application claims by itself
     protected Exception error; // what the handler threw
 
     Operation(Transaction transaction, Ticket ticket) {
         super(transaction, ticket.once.json);
         this.ticket = ticket;
+        gatesClaim = ticket.request.claim();
     }
 
     public Request request() {
@@ -61,12 +64,22 @@ public abstract class Operation extends Bound {
         }
     }
 
-    static Answered replay(int status, Object headers, byte[] body, String stored, boolean marked) {
+    /** With what the gate cannot see by the status; clients do not get it. */
+    Response told(Response response, String outcome) {
+        return gatesClaim == null ? response : response.with("Once-Outcome", outcome);
+    }
+
+    Response recorded(Response response) {
+        return gatesClaim == null ? response.expires(Instant.now().plus(ticket.once.ttl)) : response;
+    }
+
+    static Answered replay(int status, Object headers, byte[] body, String stored, Instant expires, boolean marked) {
         if (stored == null || !Set.of("plain", "omitted", "erased").contains(stored)) {
             throw Problem.STORE_UNAVAILABLE.answer("the response is stored in a form that only a gateway reads: " + stored);
         }
         Response found = new Response(status, Response.headersOf(headers), body == null ? new byte[0] : body);
         found = stored.equals("plain") ? found : found.with("Once-Body", stored);
+        found = expires == null ? found : found.expires(expires);
         return new Answered(marked ? found.with("Idempotent-Replayed", "true") : found, marked ? "replay" : "run");
     }
 }

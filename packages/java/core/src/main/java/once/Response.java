@@ -1,6 +1,9 @@
 package once;
 
 import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
@@ -11,8 +14,10 @@ public record Response(int status, List<Header> headers, byte[] body) {
     // Of the connection or of the moment, or made anew by every server: not part of a record.
     private static final Set<String> NOT_RECORDED = Set.of("connection", "keep-alive", "proxy-authenticate", "proxy-connection",
         "te", "trailer", "transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie");
-    // Sent before any effect, or instead of one: the key stays free.
-    private static final Set<Integer> NOT_FINAL = Set.of(401, 403, 407, 408, 421, 425, 429);
+    // Sent before any effect: the gate and once serve leave the key free.
+    private static final Set<Integer> EARLY = Set.of(401, 403, 407, 421, 425, 429);
+    private static final DateTimeFormatter DATE = DateTimeFormatter.ofPattern("EEE, dd MMM yyyy HH:mm:ss 'GMT'", Locale.US)
+        .withZone(ZoneOffset.UTC);
 
     /** Maps, lists, records, text, numbers: see {@link Json}. */
     public static Response json(int status, Object value) {
@@ -42,6 +47,15 @@ public record Response(int status, List<Header> headers, byte[] body) {
 
     /** Whether it answers the key for good. Everything else rolls back and leaves the key free. */
     boolean isFinal() {
-        return status >= 200 && status < 500 && !NOT_FINAL.contains(status);
+        return status >= 200 && status < 500 && !isEarly() && status != 408;
+    }
+
+    boolean isEarly() {
+        return EARLY.contains(status);
+    }
+
+    /** Until when the record is kept. */
+    Response expires(Instant at) {
+        return with("Idempotency-Expires", DATE.format(at));
     }
 }

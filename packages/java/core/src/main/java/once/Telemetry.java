@@ -19,9 +19,10 @@ final class Telemetry {
     }
 
     /** The outcome is named as the gate names it in $once_outcome. */
-    static void mark(String outcome, int attempts) {
+    static void mark(String outcome, Ticket ticket) {
         if (PRESENT) {
-            Span.current().setAttribute("once.outcome", outcome).setAttribute("once.attempts", attempts);
+            Span span = Span.current().setAttribute("once.outcome", outcome).setAttribute("once.attempts", ticket.attempt);
+            ticket.key().ifPresent(key -> span.setAttribute("once.key", key));
         }
     }
 }

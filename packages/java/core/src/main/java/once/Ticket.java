@@ -1,5 +1,6 @@
 package once;
 
+import java.util.Optional;
 import java.util.UUID;
 
 /** One request, over all attempts at it. */
@@ -14,6 +15,15 @@ final class Ticket {
     Ticket(Once once, Request request) {
         this.once = once;
         this.request = request;
+    }
+
+    /** Empty: it has none, or not one. */
+    Optional<String> key() {
+        try {
+            return Optional.of(request.key());
+        } catch (Answered refusal) {
+            return Optional.empty();
+        }
     }
 
     String scope() {

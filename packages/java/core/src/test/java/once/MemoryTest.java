@@ -265,7 +265,7 @@ class MemoryTest {
         Scope scope = span.makeCurrent();
         try {
             post("a");
-            assertEquals(Map.of("once.outcome", "run", "once.attempts", 1L), marks);
+            assertEquals(Map.of("once.key", "k", "once.outcome", "run", "once.attempts", 1L), marks);
             post("b");
             assertEquals("mismatch", marks.get("once.outcome"));
         } finally {

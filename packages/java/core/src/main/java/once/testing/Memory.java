@@ -90,7 +90,7 @@ public final class Memory implements Function<Request, Transaction> {
                     case RENEW -> renew((String) v[0]);
                     case COMPLETE -> {
                         List<Object> id = claims.get(v[0]);
-                        Kept kept = new Kept(fingerprints.get(id), new Object[] {v[1], v[2], v[3], "plain"});
+                        Kept kept = new Kept(fingerprints.get(id), new Object[] {v[1], v[2], v[3], "plain", null});
                         yield change(() -> responses.put(id, kept));
                     }
                     case RECORDED -> recorded((String) v[0]);
@@ -120,19 +120,19 @@ public final class Memory implements Function<Request, Transaction> {
         private Object[] claim(List<Object> id, List<Object> fingerprint, String claim) {
             Kept kept = responses.get(id);
             if (open.computeIfAbsent(id, none -> this) != this) {
-                return new Object[] {"busy", null, 1.0, null, null, null, null};
+                return new Object[] {"busy", null, 1.0, null, null, null, null, null};
             }
             if (released.contains(claim)) {
-                return new Object[] {"lost", null, null, null, null, null, null};
+                return new Object[] {"lost", null, null, null, null, null, null, null};
             }
             if (kept == null) {
                 claims.put(claim, id);
                 fingerprints.put(id, fingerprint);
-                return new Object[] {"run", claim, null, null, null, null, null};
+                return new Object[] {"run", claim, null, null, null, null, null, null};
             }
             Object[] r = kept.response;
-            return kept.fingerprint.equals(fingerprint) ? new Object[] {"replay", null, null, r[0], r[1], r[2], r[3]}
-                : new Object[] {"mismatch", null, null, null, null, null, null};
+            return kept.fingerprint.equals(fingerprint) ? new Object[] {"replay", null, null, r[0], r[1], r[2], r[3], r[4]}
+                : new Object[] {"mismatch", null, null, null, null, null, null, null};
         }
 
         private Object[] renew(String claim) throws SQLException {

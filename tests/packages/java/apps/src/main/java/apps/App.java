@@ -171,12 +171,16 @@ public class App {
             if (hasStore) {
                 check(then);
             }
+            if (hasStore && then.equals("later")) {
+                return ResponseEntity.status(429).body(Map.of("error", "later"));
+            }
             Map<String, Object> paid = hasStore ? till.work(asked) : till.pay(asked);
             Map<String, Object> event = new HashMap<>(Map.of("order", asked.order));
             event.put("note", asked.note);
             paid.put("event", hasStore ? null : op.emit("payments", asked.order, "paid", event));
             check(then);
             return switch (then) {
+                case "refuse later" -> throw new ResponseStatusException(HttpStatus.TOO_MANY_REQUESTS, "later");
                 case "raise" -> throw new IllegalStateException("as asked");
                 case "refuse in the transaction" -> ResponseEntity.status(402).body(Map.of("error", "no"));
                 case "later" -> ResponseEntity.status(429).body(Map.of("error", "later"));
@@ -191,9 +195,6 @@ public class App {
             }
             if (then.equals("release")) {
                 throw new NothingDone("as asked", null);
-            }
-            if (then.equals("later") && hasStore) {
-                throw new ResponseStatusException(HttpStatus.TOO_MANY_REQUESTS, "later");
             }
         }
 

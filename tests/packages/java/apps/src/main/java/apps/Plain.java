@@ -62,6 +62,9 @@ public final class Plain {
         String then = asked.get("then") instanceof String text ? text : "";
         if (SERVE != null) {
             before(then);
+            if (then.equals("later")) {
+                return Response.json(429, Map.of("error", "later"));
+            }
         }
         Object number = one(db, "SELECT count(*) + 1 FROM payments WHERE order_id = ?", order);
         Object payment = one(db, "INSERT INTO payments (order_id, number, note) VALUES (?, ?, ?) RETURNING id", order, number,
@@ -74,6 +77,10 @@ public final class Plain {
         switch (then) {
             case "raise":
                 throw new IllegalStateException("as asked");
+            case "refuse later":
+                throw new Answered(Response.json(429, Map.of("error", "later")));
+            case "later":
+                return Response.json(429, Map.of("error", "later"));
             case "refuse in the transaction":
                 return Response.json(402, Map.of("error", "no"));
             case "bytes":
@@ -93,9 +100,6 @@ public final class Plain {
     private static void before(String then) {
         if (then.equals("refuse")) {
             throw new Answered(Response.json(404, Map.of("error", "refused")));
-        }
-        if (then.equals("later")) {
-            throw new Answered(Response.json(429, Map.of("error", "later")));
         }
         if (then.equals("release")) {
             throw new NothingDone("as asked", null);
