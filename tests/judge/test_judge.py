@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import xml.etree.ElementTree as tree
 import pytest
 
 from api import FAULTS, Api
+from brokers import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
@@ -55,8 +55,7 @@ def api(request):
 def gate():
     """A gate in front of an API without any layer."""
     backend = Api(layer=False)
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
+    port = free_port()
     user = ["--user", "www-data"] if os.geteuid() == 0 else []
     directory = tempfile.mkdtemp(prefix="once-judge-")
     os.chmod(directory, 0o755)  # for that user
@@ -177,8 +176,7 @@ def test_junit(api, tmp_path):
 
 
 def test_nothing_is_judged_without_a_first_answer(api):
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port = sock.getsockname()[1]
+    port = free_port()
     ran = once(f"http://127.0.0.1:{port}/payments", "--body", "{}")
     assert ran.returncode == 3 and "first-request" in ran.stdout and "1 failed" in ran.stdout
     ran = once(f"{api.url}/payments", "--body", '{"amount": 1}', "--effect-url", "/executions", "--effect-pointer", "/none")

@@ -15,6 +15,7 @@ import threading
 import psycopg2
 
 from backends import Backend
+from brokers import free_port
 from harness import environment
 from harness.gateway import Gateway
 from harness.http1 import Connection
@@ -294,11 +295,6 @@ class Store(Stack):
         super().close()
         self.serve.close()
         self.server.close()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 def read_apps():
