@@ -12,10 +12,12 @@ import xml.etree.ElementTree as tree
 
 import pytest
 
-from api import FAULTS, Api
-from brokers import free_port
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+
+from api import FAULTS, Api  # noqa: E402
+from brokers import free_port  # noqa: E402
+
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.abspath(os.environ.get("ONCE_BUILD", os.path.join(SOURCE, "build")))
 ONCE = os.path.join(BUILD, "once")

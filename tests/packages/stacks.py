@@ -15,13 +15,13 @@ import threading
 import psycopg2
 
 from backends import Backend
-from brokers import free_port
 from harness import environment
 from harness.gateway import Gateway
 from harness.http1 import Connection
 from harness.message import Closed
 from harness.nginx import die_with_parent
 from harness.wait import PATIENCE, until
+from brokers import free_port
 from wire import Wire
 
 HERE = os.path.dirname(os.path.abspath(__file__))
