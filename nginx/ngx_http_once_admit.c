@@ -24,10 +24,12 @@
  *   I-2  A place is reserved once for a guard, and given back once.
  *   I-3  A route has one of the lists.
  */
-#include "ngx_http_once_bucket.h"
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_metrics.h"
 #include "ngx_http_once_request.h"
+
+/* After those of nginx, which define _GNU_SOURCE: it includes the system's. */
+#include "ngx_http_once_bucket.h"
 
 #include <assert.h>
 #include <ngx_sha1.h>

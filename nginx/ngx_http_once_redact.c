@@ -6,10 +6,10 @@
  * Where there is a pointer, a body that cannot be searched is not recorded at
  * all: it is not JSON, it is encoded, or it is not valid.
  */
-#include <jansson.h>
-
 #include "ngx_http_once_conf.h"
 #include "ngx_http_once_request.h"
+
+#include <jansson.h>  /* after nginx's headers, which define _GNU_SOURCE */
 
 
 #define NGX_HTTP_ONCE_REDACT_DEPTH  16    /* names in a pointer */
