@@ -249,6 +249,8 @@ struct ngx_http_once_loc_conf_s {
 
     ngx_http_complex_value_t    *error_body;  /* NULL: problem+json */
     ngx_str_t                    error_type;  /* its media type */
+    ngx_str_t                    error_header;        /* "": none */
+    ngx_http_complex_value_t    *error_header_value;
     ngx_http_once_error_t        errors[NGX_HTTP_ONCE_PROBLEMS];
 
     ngx_http_once_redact_t      *redact;     /* NULL: nothing */

@@ -28,6 +28,8 @@ char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_error_body(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_once_set_error_header(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 char *ngx_http_once_set_key_format(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_profile(ngx_conf_t *cf, ngx_command_t *cmd,

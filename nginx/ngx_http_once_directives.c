@@ -894,6 +894,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       0,
       NULL },
 
+    { ngx_string("once_error_header"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE12,
+      ngx_http_once_set_error_header,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_profile"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_TAKE1,
       ngx_http_once_set_profile,

@@ -193,6 +193,11 @@ ngx_http_once_merge_groups(ngx_http_once_loc_conf_t *prev,
         conf->error_type = prev->error_type;
     }
 
+    if (conf->error_header.data == NULL) {
+        conf->error_header = prev->error_header;
+        conf->error_header_value = prev->error_header_value;
+    }
+
     if (conf->scope_set == NGX_CONF_UNSET) {
         conf->scope_set = prev->scope_set;
         conf->scope = prev->scope;

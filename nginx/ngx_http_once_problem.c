@@ -284,6 +284,19 @@ ngx_http_once_problem_headers(ngx_http_request_t *r,
         }
     }
 
+    if (conf->error_header.len) {
+
+        if (ngx_http_complex_value(r, conf->error_header_value, &value)
+            != NGX_OK
+            || (value.len
+                && ngx_http_once_headers_push(&r->headers_out.headers,
+                                              &conf->error_header, &value)
+                   == NULL))
+        {
+            return NGX_ERROR;
+        }
+    }
+
     return ngx_http_once_problem_link(r, conf, problem);
 }
 
@@ -825,4 +838,34 @@ ngx_http_once_set_error_body(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     olcf->error_body = ngx_http_once_compile(cf, &value[1]);
 
     return olcf->error_body ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_once_set_error_header(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_once_loc_conf_t *olcf = conf;
+
+    ngx_str_t  *value;
+
+    if (olcf->error_header.data) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (cf->args->nelts == 2 && ngx_http_once_is(&value[1], "off")) {
+        ngx_str_set(&olcf->error_header, "");
+        return NGX_CONF_OK;
+    }
+
+    if (cf->args->nelts == 2 || !ngx_http_once_is_token(&value[1])) {
+        return ngx_http_once_bad(cf, &value[1], "it must be off, or the name "
+                                 "of a response header and its value");
+    }
+
+    olcf->error_header = value[1];
+    olcf->error_header_value = ngx_http_once_compile(cf, &value[2]);
+
+    return olcf->error_header_value ? NGX_CONF_OK : NGX_CONF_ERROR;
 }

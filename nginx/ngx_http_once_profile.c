@@ -97,6 +97,10 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "{\"error\":{\"message\":\"$once_error_detail\","
         "\"type\":\"$once_error_type\",\"code\":$once_error_status}}" } },
 
+    { "once_error_header",
+      { "off", "off", "Stripe-Should-Retry $once_error_retryable", "off",
+        "off", "off" } },
+
     { "once_error key-missing",
       { "status=400 code=key-missing type=invalid_request_error",
         "status=400 code=key-missing type=invalid_request_error",

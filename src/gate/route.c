@@ -26,6 +26,7 @@ static const once__gate_setting_t settings[] = {
     {"echo_key", 0},
     {"error", ONCE__GATE_LIST},
     {"error_body", 0},
+    {"error_header", ONCE__GATE_LIST},
     {"expires_header", 0},
     {"fingerprint", ONCE__GATE_LIST},
     {"key", ONCE__GATE_LIST},

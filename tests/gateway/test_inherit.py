@@ -306,6 +306,11 @@ def once_error_body(gw):
     assert gw.post().json() == {"said": "key-missing"}
 
 
+@row("once_error_header X-Again $once_error_retryable;")
+def once_error_header(gw):
+    assert gw.post().header("X-Again") == "false"
+
+
 @row("once_echo_key X-Key;")
 def once_echo_key(gw):
     assert [gw.post("k").header("X-Key") for _ in range(2)] == ["k", "k"]

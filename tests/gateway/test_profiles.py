@@ -78,6 +78,10 @@ class Spoken:
             for name, value in (("type", kind), ("code", code), ("status", str(response.status)), ("detail", detail)):
                 template = template.replace(f"$once_error_{name}", value)
             assert said == json.loads(template), (said, template)
+        name, *value = self.rules["once_error_header"].split()
+        if value:
+            retryable = "true" if expect.STATUS[problem][1] else "false"
+            assert response.headers.all(name) == [value[0].replace("$once_error_retryable", retryable)], response
         assert self.rules["once_replay_header"] not in response.headers, response
         self.echo(response, key)
         return response
