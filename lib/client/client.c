@@ -19,6 +19,7 @@
 #define PAUSE_MAX_MS 60000
 #define TURNS_MAX    64
 #define CLOSE_MS     5000
+#define REAP_MAX     1000 /* records, whenever a client is opened */
 
 const char *once_client_end_name(once_client_end_t end)
 {
@@ -82,6 +83,11 @@ static int copy_options(once_client_t *client, const once_client_options_t *opti
     return bad ? ONCE_E_NOMEM : ONCE_OK;
 }
 
+/* A process that makes one call does not live until the journal's handle would reap by itself. */
+static void was_reaped(once_t *journal, once_answer_t *answer, void *data)
+{
+}
+
 static int open_journal(once_client_t *client, const char *url, once_error_t *err)
 {
     char *made;
@@ -95,6 +101,9 @@ static int open_journal(once_client_t *client, const char *url, once_error_t *er
     if (code == ONCE_OK && once__source_set(client->loop, &client->journal_source,
                                             once_fd(client->journal), EPOLLIN) != 0) {
         code = once__fail(err, ONCE_E_IO, "the journal cannot be watched");
+    }
+    if (code == ONCE_OK) {
+        code = once_store_reap(client->journal, REAP_MAX, was_reaped, NULL);
     }
     return code;
 }

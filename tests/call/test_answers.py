@@ -83,7 +83,8 @@ def test_recorded_500_is_final(backend, caller):
 
 
 def test_busy_server_is_asked_again_with_one_key(backend, caller):
-    done = caller.run("--name", "f", "--report", "--json", intent("f", fail=2), f"{backend.url}/flaky", check=0)
+    done = caller.run("--name", "f", "--report", "--retry-delay", "20ms", "--json", intent("f", fail=2), f"{backend.url}/flaky",
+                      check=0)
     assert json.loads(done.stdout)["attempts"] == 3
     assert backend.effects == ["f"] and len(set(backend.of("f"))) == 1
 
@@ -185,7 +186,8 @@ def test_certificates_are_verified(backend, caller, tmp_path):
 
 
 def test_two_processes_send_one_request(backend, caller):
-    command = caller.command("--name", "p", "--report", "--json", intent("p", fail=1), f"{backend.url}/flaky")
+    command = caller.command("--name", "p", "--report", "--retry-delay", "20ms", "--json", intent("p", fail=1),
+                             f"{backend.url}/flaky")
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     told = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
     assert {answer["status"] for answer in told} == {201} and len({answer["body"] for answer in told}) == 1

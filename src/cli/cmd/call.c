@@ -21,7 +21,8 @@ typedef struct settings {
     const char *config, *method, *binary, *json, *output, *write_out, *name, *key, *journal, *batch;
     const char *cacert, *cert, *cert_key, *proxy;
     once__cli_list_t headers, expanded, data;
-    once__cli_number_t until, keep, retry, retry_time, max_time, connect_time, parallel;
+    once__cli_number_t until, keep, retry, retry_time, retry_delay, max_time, connect_time,
+        parallel;
     int include, silent, resume, report, netrc, http2;
 } settings_t;
 
@@ -436,6 +437,7 @@ static int open_client(job_t *job)
     options.http = set->http2 ? ONCE_CLIENT_HTTP_2 : ONCE_CLIENT_HTTP_ANY;
     options.timeout_ms = set->max_time.value;
     options.connect_ms = set->connect_time.value;
+    options.pause_ms = set->retry_delay.value;
     options.ca_file = set->cacert;
     options.cert_file = set->cert;
     options.cert_key_file = set->cert_key;
@@ -518,6 +520,8 @@ static const once__cli_option_t options[] = {
     {"retry", 0, ONCE__CLI_NUMBER, "N", "repeat at most N times in this run", offsetof(settings_t, retry)},
     {"retry-max-time", 0, ONCE__CLI_DURATION, "TIME", "this run ends after that",
      offsetof(settings_t, retry_time)},
+    {"retry-delay", 0, ONCE__CLI_DURATION, "TIME", "the first pause; each is twice as long (default 500ms)",
+     offsetof(settings_t, retry_delay)},
     {"max-time", 'm', ONCE__CLI_DURATION, "TIME", "of one attempt (default 1m)", offsetof(settings_t, max_time)},
     {"connect-timeout", 0, ONCE__CLI_DURATION, "TIME", "until it is connected (default 10s)",
      offsetof(settings_t, connect_time)},
