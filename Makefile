@@ -7,7 +7,7 @@ export BUILD
 
 .DEFAULT_GOAL := help
 .PHONY: help deps deps-build deps-run deps-bank deps-shop build run run-bank run-shop quick test check bench soak install
-.PHONY: uninstall clean deb deps-deb image deps-image module release docs
+.PHONY: uninstall clean deb deps-deb image deps-image deps-soak module release docs
 
 help: ## this list
 	@echo 'usage: make TARGET [NO_DEPS=1] [BUILD=build] [PREFIX=/usr/local] [DESTDIR=]'
@@ -20,8 +20,9 @@ deps-bank:  FOR = run bank
 deps-shop:  FOR = run shop $(filter kafka,$(BROKER))
 deps-deb:   FOR = deb
 deps-image: FOR = deb image
+deps-soak:  FOR = soak
 deps:       FOR = test
-deps deps-build deps-run deps-bank deps-shop deps-deb deps-image:
+deps deps-build deps-run deps-bank deps-shop deps-deb deps-image deps-soak:
 ifndef NO_DEPS
 	@scripts/deps build $(FOR)
 endif
@@ -56,7 +57,7 @@ check: deps ## format, layers, static analysis, scripts, man pages
 bench: deps ## how fast, and how many instructions a decision takes
 	@scripts/bench
 
-soak: deps ## simulation, model check, crashes, campaigns and fuzzing for SOAK_SECONDS (default 600)
+soak: deps-soak ## simulation, model check, crashes, campaigns and fuzzing for SOAK_SECONDS (default 600); packages; other nginx
 	@scripts/soak
 
 install: build ## install below DESTDIR and PREFIX

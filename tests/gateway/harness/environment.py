@@ -20,6 +20,11 @@ LEVEL = os.environ.get("GATEWAY_LOG", "info")
 ROOT = os.geteuid() == 0
 
 
+def packaged():
+    """It is Debian's nginx, which the modules of nginx's other packages are for."""
+    return NGINX in (SANITIZED, "/usr/sbin/nginx")
+
+
 def slow():
     """Everything takes longer: fewer repetitions, where repetitions are what a test does."""
     return NGINX == SANITIZED
