@@ -56,17 +56,28 @@ static once__judge_verdict_t scope_replay(once__judge_t *judge)
 
 static once__judge_verdict_t scope_reuse(once__judge_t *judge)
 {
-    seen_t seen[2];
+    char key[ONCE__JUDGE_KEY_SIZE];
+    once__judge_request_t order;
+    seen_t seen[2], unused;
 
     if (from_another(judge, 1, seen) != 0) {
         return ONCE__JUDGE_NOT_JUDGED;
     }
-    if (once__judge_has_status(judge->profile->reused, seen[1]->answer.status) ||
-        seen[1]->answer.status == 409 || seen[1]->answer.status == 422) {
-        return FAIL("another caller is told that the key is used: %s",
-                    once__judge_status(&seen[1]->answer));
+    if (once__judge_mark(&seen[1]->answer) != NULL ||
+        (judge->distinct && once__judge_is_same(&seen[0]->answer, &seen[1]->answer))) {
+        return FAIL("another caller got the stored answer of the first one");
     }
-    return PASS("%s", once__judge_status(&seen[1]->answer));
+    /* What that caller gets for the same body under a key that nobody has used. */
+    once__judge_new_key(judge, key);
+    order = once__judge_order(judge, key);
+    order.body = (once_slice_t){judge->other_body.data, judge->other_body.len};
+    order.other = 1;
+    unused = once__judge_send(judge, &order);
+    if (unused->answer.status != seen[1]->answer.status) {
+        return FAIL("another caller is told that the key is used: %s, and %s for an unused one",
+                    once__judge_status(&seen[1]->answer), once__judge_status(&unused->answer));
+    }
+    return PASS("%s, as for an unused key", once__judge_status(&seen[1]->answer));
 }
 
 /* ----------------------------------------------------------------------------------------------------- large, binary */
@@ -137,7 +148,7 @@ const once__judge_check_t once__judge_checks_body[] = {
     {"scope-replay", "SHOULD", "5", "a key of one caller is another key when another caller sends it",
      "the body under a new key, and again with the second credential", 2, 0, ONCE__JUDGE_NEEDS_CALLER, scope_replay},
     {"scope-reuse", "SHOULD", "5", "a caller is not told which keys others use",
-     "the body under a new key, then the other body with the second credential", 2, 0,
+     "the body under a new key, then the other body with the second credential; that under a new key", 3, 0,
      ONCE__JUDGE_NEEDS_CALLER | ONCE__JUDGE_NEEDS_OTHER_BODY, scope_reuse},
     {"large-body", "MUST", "2.7", "a large body is told from one that differs at its end",
      "a body of --large bytes under a new key, again, and one that differs in its last letter",

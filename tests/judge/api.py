@@ -98,8 +98,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length)
         self.number = next(self.server.numbers)
-        if len(body) < length and self.server.fault != "acts on half a body":
+        if len(body) < length:
             self.close_connection = True
+            if self.is_broken("acts on half a body"):
+                self.pay(body)
+                self.server.seen.set()
             return
         self.send_answer(self.guard(body) if self.server.layer else self.pay(body))
 
@@ -173,6 +176,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 500, [], b""
         if key is None or self.is_forgotten():
             return self.pay(body)
+        self.gone = self.number > BEFORE and self.is_cut()
         if self.is_broken("refuses equal bodies") and body in self.server.bodies:
             return self.refuse(409, "the same body")
         self.server.bodies.add(body)
@@ -197,13 +201,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             del server.records[name]
         elif self.is_broken("is not atomic"):
             server.records[name] = mine
-        if self.is_broken("is stuck when the client is gone") and self.is_gone():
+        if self.gone:
             mine.answer = None
+            server.seen.set()
         mark = [("Idempotent-Replayed", "true")] if self.is_broken("marks first answers") and self.number > BEFORE else []
         return self.with_expiry(mine.answer or (500, [], b""), mark)
 
-    def is_gone(self):
-        return self.number == BEFORE + 1 and select.select([self.connection], [], [], PATIENCE)[0]
+    def is_cut(self):
+        """Of two requests, one of which is cut: that is handled first, whichever is read first."""
+        end = time.monotonic() + PATIENCE
+        if self.is_broken("acts on half a body"):
+            self.server.seen.wait(PATIENCE)
+        while self.is_broken("is stuck when the client is gone") and not self.server.seen.is_set() and time.monotonic() < end:
+            if select.select([self.connection], [], [], 0.01)[0]:
+                return True
+        return False
 
     def again(self, name, found, mine):
         server = self.server
