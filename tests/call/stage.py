@@ -120,6 +120,10 @@ class Gate:
         command = [*become, f"{self.directory}/once", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
 
+    def read_log(self):
+        with open(f"{self.directory}/log", encoding="utf-8", errors="replace") as log:
+            return log.read()
+
     def close(self):
         self.process.terminate()
         self.process.wait(PATIENCE)

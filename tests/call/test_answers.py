@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from brokers.certificates import Certificates
 from stage import ONCE, PATIENCE, Backend, Caller, Gate, Proxy
+from waiting import until
 
 
 @pytest.fixture(name="backend")
@@ -181,8 +182,18 @@ def test_certificates_are_verified(backend, caller, tmp_path):
     caller.run("--cacert", made.file("stranger"), *words, check=8)
     assert not backend.requests
     caller.run("--cacert", made.file("authority"), *words, check=0)
+    until(lambda: "HTTP/2" in gate.read_log(), "a request in HTTP/2", PATIENCE)
     gate.close()
     assert backend.effects == ["v"]
+
+
+@pytest.mark.parametrize("words, environment", [(["--proxy", "PROXY"], {}), ([], {"http_proxy": "PROXY", "no_proxy": ""})])
+def test_proxy(backend, caller, words, environment):
+    """The backend stands in for a proxy: the name has no address, so nothing else can have got the request."""
+    words = [word.replace("PROXY", backend.url) for word in words]
+    environment = {name: value.replace("PROXY", backend.url) for name, value in {"no_proxy": "", **environment}.items()}
+    caller.run("--name", "x", "-d", "x", *words, "http://nowhere.invalid/pay", env=environment, check=0)
+    assert backend.effects == ["x"]
 
 
 def test_two_processes_send_one_request(backend, caller):
