@@ -366,6 +366,7 @@ typedef struct {
     ngx_http_once_outcome_e      outcome;
 
     once_key_t                   key;
+    ngx_str_t                    caller;       /* the scope without the path */
     ngx_str_t                    scope;
     ngx_str_t                    target;       /* of the fingerprint */
     once_body_t                 *body;

@@ -159,7 +159,7 @@ ngx_http_once_quota_place(ngx_http_once_ctx_t *ctx)
     ngx_sha1_update(&sha1, buckets->secret, sizeof(buckets->secret));
     ngx_sha1_update(&sha1, quota, sizeof(quota));
     ngx_sha1_update(&sha1, conf->store->name.data, conf->store->name.len);
-    ngx_sha1_update(&sha1, ctx->scope.data, ctx->scope.len);
+    ngx_sha1_update(&sha1, ctx->caller.data, ctx->caller.len);
     ngx_sha1_final(hash, &sha1);
 
     ngx_memcpy(&ctx->guard->quota_tag, hash, sizeof(uint64_t));

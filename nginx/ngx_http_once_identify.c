@@ -581,20 +581,30 @@ ngx_http_once_read_scope(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         }
     }
 
-    if (ctx->conf->scope_path
-        && ngx_http_once_operation(r, &texts[n++]) != NGX_OK)
+    ngx_str_set(&ctx->caller, "");
+
+    if (n == 1) {
+        ctx->caller = texts[0];
+
+    } else if (n > 1
+               && ngx_http_once_join_parts(r, &ctx->caller, texts, n)
+                  != NGX_OK)
     {
         return NGX_ERROR;
     }
 
-    if (n == 1 && !ctx->conf->scope_path) {
-        ctx->scope = texts[0];
+    if (!ctx->conf->scope_path) {
+        ctx->scope = ctx->caller;
         return NGX_OK;
+    }
+
+    if (ngx_http_once_operation(r, &texts[n]) != NGX_OK) {
+        return NGX_ERROR;
     }
 
     ngx_str_set(&ctx->scope, "");
 
-    return ngx_http_once_join_parts(r, &ctx->scope, texts, n);
+    return ngx_http_once_join_parts(r, &ctx->scope, texts, n + 1);
 }
 
 
@@ -703,6 +713,7 @@ ngx_http_once_identify(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     }
 
     if (ctx->conf->scope == NULL && !ctx->conf->scope_path) {
+        ngx_str_set(&ctx->caller, "");
         ngx_str_set(&ctx->scope, "");
         return NGX_OK;
     }

@@ -231,7 +231,8 @@ def check_troubles(spoken):
     spoken.error(spoken.post(key, target="/held"), "outcome-unknown", key)
     spoken.first(spoken.post(spoken.key(), target="/quota"))
     key = spoken.key()
-    spoken.error(spoken.post(key, target="/quota"), "quota-exceeded", key)
+    # of the caller: also where the path is part of the scope, which clients choose
+    spoken.error(spoken.post(key, target="/quota/elsewhere"), "quota-exceeded", key)
     assert spoken.rules["once_on_store_error"] == "fail"
     key = spoken.key()
     spoken.error(spoken.post(key, target="/down"), "store-unavailable", key)
