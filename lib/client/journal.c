@@ -134,7 +134,7 @@ static int state_directory(char *path, size_t size, once_error_t *err)
 
 int once__client_journal_url(const char *journal, char **out, once_error_t *err)
 {
-    char path[2048];
+    char path[2048] = "";
     int code = ONCE_OK;
 
     *out = NULL;
