@@ -10,18 +10,17 @@ from harness.gateway import take_port
 from harness.wait import PATIENCE
 
 
-def version():
-    """Of nginx as a number in modules: 1022001."""
-    says = subprocess.run([environment.NGINX, "-V"], capture_output=True, text=True, check=True).stderr
-    major, minor, patch = re.search(r"nginx version: \w+/(\d+)\.(\d+)\.(\d+)", says).groups()
-    return int(major) * 1000000 + int(minor) * 1000 + int(patch)
+def number():
+    """The version of nginx as modules have it: 1022001."""
+    major, minor, patch = environment.version()
+    return major * 1000000 + minor * 1000 + patch
 
 
 def other_version(module):
     """nginx compares the number in the module's structure with its own."""
-    own = version().to_bytes(8, "little")
+    own = number().to_bytes(8, "little")
     assert own in module
-    return module.replace(own, (version() + 1).to_bytes(8, "little"))
+    return module.replace(own, (number() + 1).to_bytes(8, "little"))
 
 
 def other_features(module):

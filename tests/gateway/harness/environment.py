@@ -6,7 +6,10 @@
     GATEWAY_LOG       level of the error log: info, debug
     GATEWAY_PATIENCE  seconds after which something that was waited for has failed (30)
 """
+import functools
 import os
+import re
+import subprocess
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
@@ -18,6 +21,13 @@ NGINX = os.environ.get("ONCE_NGINX", SANITIZED if os.path.exists(SANITIZED) else
 MODULES = "/usr/lib/nginx/modules"  # of nginx's other packages
 LEVEL = os.environ.get("GATEWAY_LOG", "info")
 ROOT = os.geteuid() == 0
+
+
+@functools.lru_cache(maxsize=None)
+def version():
+    """Of nginx: (1, 22, 1). Angie says first which version it is itself."""
+    says = subprocess.run([NGINX, "-V"], capture_output=True, text=True, check=True).stderr
+    return tuple(int(part) for part in re.search(r"nginx version: \w+/(\d+)\.(\d+)\.(\d+)", says).groups())
 
 
 def packaged():

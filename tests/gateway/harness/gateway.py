@@ -1,5 +1,6 @@
 """A gateway as a test sees it: nginx with the module, a store, an upstream, and clients for them."""
 import os
+import re
 import socket
 import subprocess
 
@@ -106,6 +107,8 @@ class Gateway:
                            store=self.store.url, upstream=self.upstream.name, http=parts["http"], server=parts["server"],
                            locations=locations,
                            address=self.host, port=self.port, port2=self.port2, tls=tls)
+        if environment.version() >= (1, 25, 1):  # it is a directive, and the parameter of listen is warned of
+            text = re.sub(r"(listen [^;]*) http2;", r"\1;", text).replace("    server {", "    server { http2 on;", 1)
         for name, value in (("directory", self.directory), ("upstream", self.upstream.name), ("address", self.host),
                             ("port", str(self.port))):
             text = text.replace(f"@{name}@", value)
