@@ -52,7 +52,8 @@ class Shell:
             begin = len(self.lines)
             self.process.stdin.write(text + "\necho; echo the end of it\n")
             self.process.stdin.flush()
-            if not self.changed.wait_for(lambda: "the end of it\n" in self.lines[begin:], PATIENCE):
+            # What runs in the background may have printed half a line before: the progress of a curl, for instance.
+            if not self.changed.wait_for(lambda: any(line.endswith("the end of it\n") for line in self.lines[begin:]), PATIENCE):
                 raise Timeout(f"{text} did not end; it printed:\n" + "".join(self.lines[begin:]))
             return "".join(self.lines[begin:])
 
