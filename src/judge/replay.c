@@ -245,7 +245,7 @@ const once__judge_check_t once__judge_checks_replay[] = {
      "the body under a new key, and again", 1 + ONCE__JUDGE_TRIES, 0, 0, replay_headers},
     {"replay-told", "rule", "", "a replay says that it is one, and a first answer does not",
      "the body under a new key, and again", 1 + ONCE__JUDGE_TRIES, 0, 0, replay_told},
-    {"expiry-told", "SHOULD", "2.3", "how long a key is kept is told, and not over already",
+    {"expiry-told", "SHOULD", "2.3", "the answer says until when the key is kept, and that time is not past",
      "the body under a new key", 1, 0, 0, expiry_told},
     {"reuse-body", "MUST", "2.7", "a key with another body is refused, and has no effect",
      "the body under a new key, then the other body", 2, 0,

@@ -499,10 +499,9 @@ const once__cli_command_t once__cli_trace = {
         "Shows the record of a key (or id), and with a PostgreSQL store the transaction that "
         "wrote\n"
         "it, the events that it emitted, where each was published (if relays run with --trace)\n"
-        "and in whose inbox it is; and what people decided about it. --also names the stores of "
-        "consumers: records whose keys "
-        "contain\n"
-        "the id of an event. --step shows what once.derive, or \"once key derive\" for records of\n"
+        "and in whose inbox it is; and what people decided about it. --also names the stores of\n"
+        "consumers: records whose keys contain the id of an event. --step shows what once.derive, "
+        "or \"once key derive\" for records of\n"
         "consumers, makes of the key for a third party.\n",
     .store = ONCE__CLI_NEEDS_STORE,
     .operands_max = 1,
