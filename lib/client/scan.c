@@ -61,15 +61,25 @@ static int get(once_client_t *client, const char *scope, const char *name, once_
     return code == ONCE_OK ? once_record_get_sync(client->journal, id, answer) : code;
 }
 
-/* An intent that was never claimed, because the process was killed before, has not ended either. */
-static int has_ended(once_client_t *client, int is_key, const char *name)
+/*
+ * Is there an intent to go on with? A request whose intent is gone may have been answered: the request can outlive it, because a
+ * later run with a shorter keep_ms changes how long the intent is kept, and not the request. To send it would be a new intent,
+ * with a new key. An intent that was never claimed, because the process was killed before, is left to the same call.
+ */
+static int is_open(once_client_t *client, int is_key, const char *name)
 {
     once_answer_t *answer;
-    int ended = get(client, once__client_scope(is_key, 0), name, &answer) == ONCE_OK &&
-                once_record_state(once_answer_record(answer)) == ONCE_STATE_COMPLETED;
+    int code = get(client, once__client_scope(is_key, 0), name, &answer);
+    int open = code != ONCE_E_NOT_FOUND; /* of another error the call says more */
 
+    if (code == ONCE_OK) {
+        const once_record_t *record = once_answer_record(answer);
+        int is_over =
+            once_record_time(record, ONCE_TIME_EXPIRES) != 0 && once_record_expires_ms(record) == 0;
+        open = once_record_state(record) != ONCE_STATE_COMPLETED && !is_over;
+    }
     once_answer_free(answer);
-    return ended;
+    return open;
 }
 
 typedef struct unpacked {
@@ -179,7 +189,7 @@ static int scan(once_client_t *client, int is_key, const char *name, once_client
 
     for (size_t i = 0; code == ONCE_OK && i < names.count; i++) {
         if ((name == NULL || strcmp(name, names.items[i]) == 0) &&
-            !has_ended(client, is_key, names.items[i])) {
+            is_open(client, is_key, names.items[i])) {
             ++*found;
             code = show(client, is_key, names.items[i], each, data);
         }

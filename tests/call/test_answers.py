@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import subprocess
+import time
 
 import pytest
 from brokers.certificates import Certificates
@@ -154,6 +155,15 @@ def test_resume_takes_the_request_from_the_journal(backend, caller):
     caller.run("--resume", "--name", "s", check=4)
     caller.run("--name", "s", *words, check=0)
     assert backend.effects == ["s"] and len(set(backend.of("s"))) == 1
+
+
+def test_resume_sends_nothing_whose_intent_is_forgotten(backend, caller):
+    words = ["--name", "f", "--json", intent("f", fail=1), "-s", f"{backend.url}/flaky"]
+    caller.run("--retry", "0", *words, check=8)
+    caller.run("--until", "1s", "--keep", "1s", *words)  # the journal forgets the intent, and still has the request
+    time.sleep(2.5)
+    caller.run("--resume", "--retry", "0")
+    assert len(set(backend.of("f"))) == 1
 
 
 def test_nothing_is_sent_after_its_time(backend, caller):
