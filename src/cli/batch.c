@@ -103,6 +103,21 @@ static json_t *parse(const line_t *line)
     return json_loadb(line->text, line->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
 }
 
+/* Numbers as they were written: 19.99 and not 19.989999999999998, unless it takes 17 digits to be the same number. */
+static char *compact(json_t *json)
+{
+    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
+    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(15));
+    json_t *same = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+
+    if (!json_equal(json, same)) {
+        free(text);
+        text = json_dumps(json, flags);
+    }
+    json_decref(same);
+    return text;
+}
+
 /* The headers and the body of a line. */
 static int make_request(const line_t *line, json_t *object, once__cli_request_t *made)
 {
@@ -122,7 +137,7 @@ static int make_request(const line_t *line, json_t *object, once__cli_request_t 
         }
     }
     if (json != NULL) {
-        char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+        char *text = compact(json);
         if (text == NULL || once__buf_add(&made->body, text, strlen(text)) != ONCE_OK) {
             code = wrong(line, "the body is too large");
         }
