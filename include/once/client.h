@@ -126,7 +126,7 @@ typedef enum once_client_end {
     ONCE_CLIENT_ANSWERED = 1, /* there is a final answer. Only this end is remembered */
     /* the server does not know whether it took effect, and does not try again: ask its operator */
     ONCE_CLIENT_UNKNOWN = 2,
-    ONCE_CLIENT_DENIED = 3,   /* 401, 403 or 407: nothing was done; mend the credentials */
+    ONCE_CLIENT_DENIED = 3,   /* 401, 403 or 407: this attempt did nothing; mend the credentials */
     ONCE_CLIENT_UNSENT = 4,   /* no byte was sent, and none will be until something is mended */
     ONCE_CLIENT_OPEN = 5,     /* given up for now; it may have taken effect */
     ONCE_CLIENT_LATE = 6,     /* until_ms is over; it may have taken effect */

@@ -157,8 +157,10 @@ static void explain(const job_t *job, const once_client_outcome_t *outcome)
                       text, key);
         break;
     case ONCE_CLIENT_DENIED:
-        once__cli_say("%s: nothing was done. The same command goes on, with other credentials",
-                      text);
+        once__cli_say(
+            "%s: nothing was done by this attempt%s. The same command goes on, with other "
+            "credentials",
+            text, outcome->attempts > 1 ? "; an earlier one may have taken effect" : "");
         break;
     case ONCE_CLIENT_UNSENT:
         once__cli_say("%s; nothing was sent. The same command tries again", text);
