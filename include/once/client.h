@@ -10,7 +10,8 @@
  * once_client_dispatch(), or call once_client_wait(). Callbacks run inside these. Several processes can use one journal: if two of
  * them call under one name, one sends and the other waits for its answer.
  *
- * What is sent again, and what is not, is in docs/call.md. Redirects are not followed. Certificates are verified.
+ * What is sent again, and what is not, is in docs/call.md. All calls of a client share a budget of retries: beyond a fifth of the
+ * first attempts and a sixteenth of `connections` each second, retries wait. Redirects are not followed. Certificates are verified.
  *
  * Only in builds with ONCE_WITH_CLIENT, which needs libcurl.
  */
@@ -126,10 +127,11 @@ typedef enum once_client_end {
     ONCE_CLIENT_ANSWERED = 1, /* there is a final answer. Only this end is remembered */
     /* the server does not know whether it took effect, and does not try again: ask its operator */
     ONCE_CLIENT_UNKNOWN = 2,
-    ONCE_CLIENT_DENIED = 3,   /* 401, 403 or 407: this attempt did nothing; mend the credentials */
-    ONCE_CLIENT_UNSENT = 4,   /* no byte was sent, and none will be until something is mended */
-    ONCE_CLIENT_OPEN = 5,     /* given up for now; it may have taken effect */
-    ONCE_CLIENT_LATE = 6,     /* until_ms is over; it may have taken effect */
+    ONCE_CLIENT_DENIED = 3, /* 401, 403 or 407: this attempt did nothing; mend the credentials */
+    ONCE_CLIENT_UNSENT = 4, /* no byte was sent, and none will be until something is mended */
+    ONCE_CLIENT_OPEN = 5,   /* given up for now; it may have taken effect */
+    /* until_ms is over, or the server forgets the key; it may have taken effect */
+    ONCE_CLIENT_LATE = 6,
     ONCE_CLIENT_MISMATCH = 7, /* the name belongs to a different request; nothing was sent */
     ONCE_CLIENT_FAILED =
         8, /* the journal cannot be used (`error`); nothing was sent by this call */

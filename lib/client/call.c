@@ -16,9 +16,12 @@
 #include "client/judge.h"
 
 #define BUSY_MS ((uint64_t)500) /* how often a call that another process makes is looked at */
+#define BUDGET_MS                                                                                  \
+    ((uint64_t)1000) /* how long a retry waits, at most, to look at the budget again */
 
 static void ask(once__client_call_t *call);
 static void keep(once__client_call_t *call);
+static void retry(once__client_call_t *call);
 static void send_attempt(once__client_call_t *call);
 
 static uint64_t wall(const once__client_call_t *call)
@@ -81,7 +84,7 @@ static void journal_failed(once__client_call_t *call, int error)
         return;
     }
     call->error = error;
-    end(call, ONCE_CLIENT_FAILED, once_error_text(error));
+    end(call, call->attempts > 0 ? ONCE_CLIENT_OPEN : ONCE_CLIENT_FAILED, once_error_text(error));
 }
 
 static void was_released(once_t *journal, once_answer_t *answer, void *data)
@@ -93,12 +96,14 @@ static void was_released(once_t *journal, once_answer_t *answer, void *data)
 static void end_open(once__client_call_t *call, once_client_end_t how, const char *text)
 {
     once_claim_t *claim = call->claim;
+    char note[ONCE__CLIENT_NOTE_SIZE];
 
     call->end = how;
     snprintf(call->text, sizeof(call->text), "%s", text);
     call->claim = NULL;
-    if (once_claim_release(claim, call->status, once__slice_of(once_client_end_name(how)),
-                           was_released, call) != ONCE_OK) {
+    once__client_note(note, once_client_end_name(how), call->expires);
+    if (once_claim_release(claim, call->status, once__slice_of(note), was_released, call) !=
+        ONCE_OK) {
         once_claim_drop(claim);
         finish(call);
     }
@@ -139,25 +144,31 @@ static void wait_for_other(once__client_call_t *call, uint64_t rest_ms,
     }
 }
 
+static uint64_t random_below(const once__client_call_t *call, uint64_t end)
+{
+    const once__env_t *env = once__loop_env(call->client->loop);
+    uint64_t bits = 0;
+
+    (void)env->random(env->data, &bits, sizeof(bits));
+    return bits % end;
+}
+
 /* Full jitter: anything between nothing and the whole pause, which grows. A server that says when to come back is believed. */
 static uint64_t next_pause(once__client_call_t *call, uint64_t asked_ms)
 {
     const once_client_options_t *options = &call->client->options;
-    const once__env_t *env = once__loop_env(call->client->loop);
-    uint64_t longest = options->pause_ms, bits = 0;
+    uint64_t longest = options->pause_ms;
 
     if (asked_ms == 0) {
         longest = once__backoff(call->failures, longest, options->pause_max_ms, 0);
         call->failures += call->failures < 64;
     }
-    (void)env->random(env->data, &bits, sizeof(bits));
-    return asked_ms + bits % (longest + 1);
+    return asked_ms + random_below(call, longest + 1);
 }
 
-/* The attempt has no final answer: another one, if there is still time for it. */
-static void again(once__client_call_t *call, uint64_t asked_ms, const char *why)
+/* The next attempt comes after a pause, if there is still time for it. */
+static void retry_after(once__client_call_t *call, uint64_t ms, const char *why)
 {
-    uint64_t ms = next_pause(call, asked_ms);
     once_client_end_t how = call->maybe_sent ? ONCE_CLIENT_OPEN : ONCE_CLIENT_UNSENT;
 
     if (wall(call) + ms >= call->until) {
@@ -166,7 +177,25 @@ static void again(once__client_call_t *call, uint64_t asked_ms, const char *why)
                once__loop_now(call->client->loop) + ms > call->give_up) {
         end_open(call, how, why);
     } else {
-        pause_for(call, ms, send_attempt, why);
+        pause_for(call, ms, retry, why);
+    }
+}
+
+/* The attempt has no final answer. */
+static void again(once__client_call_t *call, uint64_t asked_ms, const char *why)
+{
+    retry_after(call, next_pause(call, asked_ms), why);
+}
+
+/* After the pause. All calls together must not make too many of them: client/budget.h. */
+static void retry(once__client_call_t *call)
+{
+    once_client_t *client = call->client;
+
+    if (once__client_budget_take(&client->budget, once__loop_now(client->loop))) {
+        send_attempt(call);
+    } else {
+        retry_after(call, 1 + random_below(call, BUDGET_MS), "too many calls fail");
     }
 }
 
@@ -184,7 +213,9 @@ static void send_attempt(once__client_call_t *call)
         end_open(call, ONCE_CLIENT_LATE, "the time for it is over");
         return;
     }
-    call->attempts++;
+    if (call->attempts++ == 0) {
+        once__client_budget_earn(&call->client->budget);
+    }
     if (once__client_send(call) != 0) {
         again(call, 0, once_error_text(ONCE_E_NOMEM));
     }
@@ -200,6 +231,7 @@ static int is_hopeless(CURLcode result)
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM:
+    case CURLE_SSL_CLIENTCERT:
     case CURLE_SSL_ISSUER_ERROR:
         return 1;
     default:
@@ -242,18 +274,54 @@ static void record(once__client_call_t *call)
     }
 }
 
-/* Never beyond the time that the server remembers the key. */
-static void heed_expiry(once__client_call_t *call)
+/* Nothing is sent after the server has forgotten the key. */
+static void heed(once__client_call_t *call, uint64_t expires)
+{
+    call->expires = expires < call->expires ? expires : call->expires;
+    call->until = call->expires < call->until ? call->expires : call->until;
+}
+
+/* 1: the server forgets the key earlier than was known. */
+static int read_expiry(once__client_call_t *call)
 {
     once_slice_t text = once__client_header(call, "Idempotency-Expires");
+    uint64_t known = call->expires;
     char date[64];
     time_t when;
 
     snprintf(date, sizeof(date), "%.*s", (int)(text.len < 60 ? text.len : 60),
              (const char *)text.data);
     when = date[0] != '\0' ? curl_getdate(date, NULL) : -1;
-    if (when > 0 && (uint64_t)when * 1000 < call->until) {
-        call->until = (uint64_t)when * 1000;
+    if (when > 0) {
+        heed(call, (uint64_t)when * 1000);
+    }
+    return call->expires < known;
+}
+
+static void was_noted(once_t *journal, once_answer_t *answer, void *data)
+{
+    int code = once_answer_error(answer);
+
+    if (code != ONCE_OK) {
+        journal_failed(data, code);
+    } else {
+        ask(data);
+    }
+}
+
+/* Puts into the journal when the server forgets the key: the next process knows it then. */
+static void note(once__client_call_t *call)
+{
+    once_claim_t *claim = call->claim;
+    char text[ONCE__CLIENT_NOTE_SIZE];
+    int code;
+
+    call->claim = NULL;
+    once__client_note(text, once_client_end_name(ONCE_CLIENT_OPEN), call->expires);
+    code = once_claim_release(claim, call->status, once__slice_of(text), was_noted, call);
+    if (code != ONCE_OK) {
+        once_claim_drop(claim);
+        journal_failed(call, code);
     }
 }
 
@@ -265,7 +333,9 @@ static int says(once_slice_t value, const char *text)
 static void was_answered(once__client_call_t *call, uint64_t retry_after_ms)
 {
     once__client_reply_t reply = {0};
+    once__client_verdict_t verdict;
     char problem[32] = "", why[64];
+    int is_earlier;
 
     call->replayed = says(once__client_header(call, "Idempotent-Replayed"), "true");
     call->is_problem = says(once__client_header(call, "Content-Type"), "application/problem+json");
@@ -279,7 +349,9 @@ static void was_answered(once__client_call_t *call, uint64_t retry_after_ms)
     reply.problem = problem;
     snprintf(why, sizeof(why), "the server answers %d%s%s", call->status,
              problem[0] != '\0' ? " " : "", problem);
-    switch (once__client_judge(&reply)) {
+    verdict = once__client_judge(&reply);
+    is_earlier = verdict != ONCE__CLIENT_FINAL && read_expiry(call);
+    switch (verdict) {
     case ONCE__CLIENT_FINAL:
         record(call);
         break;
@@ -290,8 +362,14 @@ static void was_answered(once__client_call_t *call, uint64_t retry_after_ms)
         end_open(call, ONCE_CLIENT_UNKNOWN, why);
         break;
     default:
-        heed_expiry(call);
-        again(call, retry_after_ms, why);
+        if (is_earlier) {
+            call->is_noting = 1;
+            call->asked_ms = retry_after_ms;
+            snprintf(call->why, sizeof(call->why), "%s", why);
+            note(call);
+        } else {
+            again(call, retry_after_ms, why);
+        }
         break;
     }
 }
@@ -306,7 +384,8 @@ void once__client_call_sent(once__client_call_t *call, CURLcode result)
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &sent);
     curl_easy_getinfo(call->easy, CURLINFO_RETRY_AFTER, &after);
-    call->maybe_sent |= sent > 0;
+    /* A server that demands a certificate reads no request before it has one; TLS 1.3 sends it all the same. */
+    call->maybe_sent |= sent > 0 && result != CURLE_SSL_CLIENTCERT;
     call->status = result == CURLE_OK ? (int)status : 0;
     if (result != CURLE_OK) {
         call->header_count = 0;
@@ -363,12 +442,55 @@ static void remember(once__client_call_t *call, const once_record_t *record)
 static int identify(once__client_call_t *call, const once_record_t *record)
 {
     call->until = once_record_time(record, ONCE_TIME_CREATED) + call->until_ms;
+    heed(call, call->expires);
     call->maybe_sent |= once_record_epoch(record) > 1;
     if (call->is_key) {
         snprintf(call->key, sizeof(call->key), "%s", call->name);
         return ONCE_OK;
     }
     return once__client_key_of(record, call->key);
+}
+
+/* The claim is there, and what is known of the server's memory is in the journal. */
+static void go_on(once__client_call_t *call)
+{
+    if (call->is_noting) {
+        call->is_noting = 0;
+        again(call, call->asked_ms, call->why);
+    } else {
+        send_attempt(call);
+    }
+}
+
+static void was_read(once_t *journal, once_answer_t *answer, void *data)
+{
+    once__client_call_t *call = data;
+    int code = once_answer_error(answer);
+    uint64_t newest = UINT64_MAX;
+
+    call->is_reading = 0;
+    if (call->client->closing || code != ONCE_OK) {
+        end_open(call, ONCE_CLIENT_OPEN,
+                 code != ONCE_OK ? once_error_text(code) : "the client is closed");
+        return;
+    }
+    heed(call, once__client_noted(once_answer_record(answer), &newest));
+    if (call->expires < newest) {
+        note(call); /* attempts come and go: the newest has it */
+    } else {
+        go_on(call);
+    }
+}
+
+/* An earlier attempt may have been told when the server forgets the key. */
+static void read_notes(once__client_call_t *call, const uint8_t *id)
+{
+    int code = once_record_get(call->client->journal, id, was_read, call);
+
+    call->is_reading = code == ONCE_OK;
+    if (code != ONCE_OK) {
+        end_open(call, ONCE_CLIENT_OPEN, once_error_text(code));
+    }
 }
 
 static void was_asked(once_t *journal, once_answer_t *answer, void *data)
@@ -387,7 +509,11 @@ static void was_asked(once_t *journal, once_answer_t *answer, void *data)
     switch (once_answer_outcome(answer)) {
     case ONCE_OUTCOME_RUN:
         call->claim = once_answer_take_claim(answer);
-        send_attempt(call);
+        if (once_claim_epoch(call->claim) > 1) {
+            read_notes(call, once_record_id(once_answer_record(answer)));
+        } else {
+            go_on(call);
+        }
         break;
     case ONCE_OUTCOME_REPLAY:
         remember(call, once_answer_record(answer));
@@ -491,14 +617,14 @@ int once__client_call_start(once__client_call_t *call)
 /* The client is being closed. What the journal still answers finds the call as it is. */
 void once__client_call_abandon(once__client_call_t *call)
 {
-    int waits_for_journal = call->claim == NULL && call->timer.slot == 0;
+    int waits_for_journal = call->is_reading || (call->claim == NULL && call->timer.slot == 0);
 
     if (call->is_sending) {
         (void)curl_multi_remove_handle(once__http_client_multi(call->client->http), call->easy);
         call->is_sending = 0;
     }
     once__timer_stop(call->client->loop, &call->timer);
-    if (call->claim != NULL) {
+    if (call->claim != NULL && !waits_for_journal) {
         end_open(call, ONCE_CLIENT_OPEN, "the client is closed");
     } else if (!waits_for_journal) {
         end(call, ONCE_CLIENT_OPEN, "the client is closed");

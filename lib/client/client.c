@@ -123,6 +123,8 @@ static int prepare(once_client_t *client, const once_client_options_t *options, 
     if (code != ONCE_OK) {
         return once__fail(err, code, "%s", once_error_text(code));
     }
+    once__client_budget_init(&client->budget, client->options.connections,
+                             once__loop_now(client->loop));
     curl_multi_setopt(once__http_client_multi(client->http), CURLMOPT_MAX_TOTAL_CONNECTIONS,
                       (long)client->options.connections);
     return open_journal(client, options->journal, err);

@@ -6,13 +6,15 @@
  *     keep     the request goes into the journal, if it is to be found there (keep_request)
  *     ask      the intent is claimed in the journal; its answer, if there is one, is the end
  *     send     one attempt
+ *     note     the server has said when it forgets the key: the claim is given back with that, and asked for again
  *     pause    before the next attempt, or before asking again while another process has the claim
  *     record   the final answer goes into the journal, or the claim is given back
  *
  * What holds between steps:
- *   C-1  A call has a claim from `ask` to `record`, and nothing is sent without it.
+ *   C-1  A call has a claim from `ask` to `note` or `record`, and nothing is sent without it.
  *   C-2  At most one of these is outstanding: a call of the journal, a transfer, the timer.
  *   C-3  `key` and `until` are those of the record: the same in every process and attempt.
+ *   C-4  What a server has said about its end is on disk before the next attempt.
  */
 #ifndef ONCE_CLIENT_INTERNAL_H
 #define ONCE_CLIENT_INTERNAL_H
@@ -22,6 +24,7 @@
 #include <once/client.h>
 
 #include "base/buf.h"
+#include "client/budget.h"
 #include "http/client.h"
 #include "loop/loop.h"
 
@@ -36,7 +39,8 @@ struct once_client {
     once__source_t journal_source;
     once_client_options_t options; /* its texts are owned */
     once__client_call_t *calls;
-    int inside; /* a dispatch is running */
+    once__client_budget_t budget; /* of the retries of all calls */
+    int inside;                   /* a dispatch is running */
     int closing;
 };
 
@@ -69,9 +73,14 @@ struct once__client_call {
     once_claim_t *claim;
     char key[ONCE_KEY_TEXT_SIZE];
     uint64_t until;    /* Unix time, milliseconds */
+    uint64_t expires;  /* the same: a server forgets the key then; UINT64_MAX: none has said so */
     unsigned attempts; /* of this call */
     unsigned failures; /* in a row: what the pauses grow by */
     int maybe_sent;    /* by this or an earlier attempt */
+    int is_reading;    /* the record, under the claim */
+    int is_noting;     /* a pause is due when the claim is back: */
+    uint64_t asked_ms; /* the Retry-After before it, */
+    char why[64];      /* and why */
     once__timer_t timer;
     void (*next_step)(once__client_call_t *call);
 
@@ -115,6 +124,14 @@ once_ask_t once__client_ask(const once__client_call_t *call, int is_request);
 /* The request as a response that a store can keep. `headers` has room for 4 + line_count. */
 void once__client_pack(const once__client_call_t *call, once_header_t *headers,
                        once_response_t *response);
+
+/*
+ * When a server forgets the key, as a part of the note that a claim is given back with; and the earliest such time in the notes of
+ * earlier attempts: UINT64_MAX if there is none. `newest`: that of the last attempt.
+ */
+#define ONCE__CLIENT_NOTE_SIZE 48
+void once__client_note(char out[ONCE__CLIENT_NOTE_SIZE], const char *how, uint64_t expires);
+uint64_t once__client_noted(const once_record_t *record, uint64_t *newest);
 
 /* The idempotency key of a record that was made for a name: a UUID. */
 int once__client_key_of(const once_record_t *record, char out[ONCE_KEY_TEXT_SIZE]);

@@ -1,9 +1,12 @@
 /*
  * What the journal has of an intent. A record whose key is the name says where the intent stands: pending and failed while it is
  * open, completed with the final answer. Its fingerprint is that of the request, and the idempotency key is made of its id and the
- * time of its first claim. A second record, of another scope, has the request itself (keep_request).
+ * time of its first claim. When a server forgets the key is in the notes of claims that were given back, and a process that finds
+ * it in an older one writes it again: the oldest notes are dropped. A second record, of another scope, has the request itself
+ * (keep_request).
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "base/uuid.h"
 #include "client/internal.h"
 
@@ -71,6 +75,46 @@ void once__client_pack(const once__client_call_t *call, once_header_t *headers,
     response->headers = headers;
     response->header_count = count;
     response->body = once__slice(call->body, call->body_len);
+}
+
+/* ------------------------------------------------------------------------------------------------ when a key is forgotten */
+
+#define EXPIRES " expires="
+
+void once__client_note(char out[ONCE__CLIENT_NOTE_SIZE], const char *how, uint64_t expires)
+{
+    if (expires == UINT64_MAX) {
+        snprintf(out, ONCE__CLIENT_NOTE_SIZE, "%s", how);
+    } else {
+        snprintf(out, ONCE__CLIENT_NOTE_SIZE, "%s" EXPIRES "%" PRIu64, how, expires);
+    }
+}
+
+static uint64_t read_note(once_slice_t note)
+{
+    const char *at = note.len > 0 ? memmem(note.data, note.len, EXPIRES, strlen(EXPIRES)) : NULL;
+    uint64_t expires = UINT64_MAX;
+
+    if (at != NULL) {
+        size_t skip = (size_t)(at - (const char *)note.data) + strlen(EXPIRES);
+        if (once__number_parse((const char *)note.data + skip, note.len - skip, &expires) != 0) {
+            return UINT64_MAX;
+        }
+    }
+    return expires;
+}
+
+uint64_t once__client_noted(const once_record_t *record, uint64_t *newest)
+{
+    once_attempt_t attempt = ONCE_ATTEMPT_INIT;
+    uint64_t earliest = *newest = UINT64_MAX;
+
+    for (unsigned n = 0; once_record_attempt(record, n, &attempt) == ONCE_OK; n++) {
+        uint64_t expires = read_note(attempt.cause);
+        *newest = n == 0 ? expires : *newest;
+        earliest = expires < earliest ? expires : earliest;
+    }
+    return earliest;
 }
 
 /* ------------------------------------------------------------------------------------------------------ where it lies */

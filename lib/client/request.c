@@ -241,6 +241,7 @@ int once__client_call_new(once_client_t *client, const once_client_request_t *re
     call->head.max = ONCE_HEADERS_MAX;
     call->answer.max = ONCE_BODY_STORE_MAX;
     call->client = client;
+    call->expires = UINT64_MAX;
     copy(call, request);
     call->give_up =
         request->try_ms != 0 ? once__loop_now(client->loop) + request->try_ms : UINT64_MAX;

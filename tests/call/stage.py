@@ -70,11 +70,15 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Backend:
-    def __init__(self):
+    """With a context, of TLS: the handshake is made by the thread of the connection, at its first read."""
+
+    def __init__(self, context=None):
         self.lock, self.requests, self.effects, self.tries, self.headers = threading.Lock(), [], [], {}, []
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.backend = self
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.server.server_port}"
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def of(self, intent):

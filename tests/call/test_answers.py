@@ -1,10 +1,14 @@
 """One call: what it prints, what it exits with, what it sends, and what it sends never."""
+import base64
 import json
 import os
 import re
+import signal
 import socket
+import ssl
 import subprocess
 import time
+from email.utils import formatdate
 
 import pytest
 from brokers.certificates import Certificates
@@ -31,8 +35,20 @@ def fixture_caller(tmp_path):
     return Caller(tmp_path)
 
 
+@pytest.fixture(name="made")
+def fixture_made(tmp_path):
+    (tmp_path / "certificates").mkdir()
+    return Certificates(str(tmp_path / "certificates"))
+
+
 def intent(name, **more):
     return json.dumps({"id": name, **more})
+
+
+def holds(journal, text):
+    found = subprocess.run(["grep", "-r", "-a", "-q", text, journal], check=False).returncode
+    assert found in (0, 1)
+    return found == 0
 
 
 def test_ended_call_is_not_sent_again(backend, gate, caller):
@@ -141,8 +157,7 @@ def test_refused_credentials_are_mended(backend, caller, tmp_path):
     caller.run("--resume", "--name", "d", "--expand-header", "Authorization: Bearer {{TOKEN}}", check=11,
                env={"TOKEN": "env-SECRET"})
     assert backend.of("d")[-1][1] == "Bearer env-SECRET"
-    kept = subprocess.run(["grep", "-r", "-a", "-l", "SECRET", caller.journal], capture_output=True, text=True, check=False)
-    assert kept.stdout == "" and kept.returncode == 1
+    assert not holds(caller.journal, "SECRET")
     assert os.stat(caller.journal).st_mode & 0o777 == 0o700
 
 
@@ -183,9 +198,36 @@ def test_server_that_forgets_the_key_is_not_asked_after_that(backend, caller):
     assert len(backend.requests) == 1
 
 
-def test_certificates_are_verified(backend, caller, tmp_path):
-    (tmp_path / "certificates").mkdir()
-    made = Certificates(str(tmp_path / "certificates"))
+def test_time_of_forgetting_outlives_a_kill(backend, caller):
+    """Killed when the server has been asked twice, so that the journal must know what its first answer said. On a machine that is
+    too slow for that, the process ends by itself."""
+    words = ["--name", "k", "--retry-delay", "20ms", "--json", intent("k", fail=999), f"{backend.url}/flaky"]
+    moment = int(time.time()) + 6
+    backend.headers = [("Idempotency-Expires", formatdate(moment, usegmt=True))]
+    with subprocess.Popen(caller.command(*words), env={**os.environ, "no_proxy": "*"}, stderr=subprocess.DEVNULL) as process:
+        until(lambda: len(backend.requests) > 1 or process.poll() is not None, "a second attempt", PATIENCE)
+        process.send_signal(signal.SIGKILL)
+    backend.headers = []
+    until(lambda: time.time() > moment, "the time of forgetting", PATIENCE)
+    sent = len(backend.requests)
+    for _ in range(2):
+        assert "nothing is sent any more" in caller.run(*words, check=9).stderr
+    late = json.loads(caller.run("--resume", check=9).stdout)
+    assert late["end"] == "late" and late["attempts"] == 0 and late["until"].startswith(
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)))
+    assert len(backend.requests) == sent
+
+
+def test_earliest_time_of_forgetting_counts(backend, caller):
+    words = ["--name", "m", "--report", "--retry", "0", "--json", intent("m", fail=99), f"{backend.url}/flaky"]
+    now, told = int(time.time()), []
+    for hours in (5, 3, None, 4):
+        backend.headers = [("Idempotency-Expires", formatdate(now + 3600 * hours, usegmt=True))] if hours else []
+        told.append(json.loads(caller.run(*words, check=8).stdout)["until"])
+    assert told[0] > told[1] and told[1:] == [told[1]] * 3
+
+
+def test_certificates_are_verified(backend, caller, made):
     gate = Gate(backend, "--tls-cert", made.file("server"), "--tls-key", made.key("server"))
     words = ["--name", "v", "--json", intent("v"), f"{gate.url}/pay"]
     caller.run(*words, check=10)
@@ -195,6 +237,54 @@ def test_certificates_are_verified(backend, caller, tmp_path):
     until(lambda: "HTTP/2" in gate.read_log(), "a request in HTTP/2", PATIENCE)
     gate.close()
     assert backend.effects == ["v"]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_certificate_of_the_client(caller, made, version):
+    """TLS 1.2 refuses a client before the request is sent. In TLS 1.3 it is under way then, and the reason may get lost with the
+    connection: that is 8."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.file("server"), made.key("server"))
+    context.load_verify_locations(made.file("authority"))
+    context.verify_mode, context.minimum_version, context.maximum_version = ssl.CERT_REQUIRED, version, version
+    backend = Backend(context)
+    words = ["--name", "c", "--cacert", made.file("authority"), "--retry", "0", "-d", "c", f"{backend.url}/pay"]
+    stranger = ["-E", made.file("stranger"), "--cert-key", made.key("stranger")]
+    codes = (10,) if version == ssl.TLSVersion.TLSv1_2 else (8, 10)
+    first = caller.run(*words)
+    assert first.returncode in codes, first
+    wrong = caller.run(*stranger, *words)
+    assert wrong.returncode in (8, *codes), wrong  # an earlier run may have sent something
+    unusable = caller.run("-E", made.file("client"), "--cert-key", made.key("server"), *words, check=8)
+    assert "same command" in unusable.stderr and not backend.requests
+    caller.run("-E", made.file("client"), "--cert-key", made.key("client"), *words, check=0)
+    assert backend.effects == ["c"]
+    both = made.pem(made.file("client"), made.key("client"))
+    caller.run("--name", "d", "-E", both, "--cacert", made.file("authority"), "-d", "d", f"{backend.url}/pay", check=0)
+    backend.close()
+    assert backend.effects == ["c", "d"]
+
+
+def test_server_that_answers_without_a_certificate(backend, caller, made):
+    """nginx ends the handshake, and answers 400."""
+    gate = Gate(backend, "--tls-cert", made.file("server"), "--tls-key", made.key("server"),
+                "--set", f"ssl_client_certificate {made.file('authority')}", "--set", "ssl_verify_client on")
+    words = ["--cacert", made.file("authority"), "--json", intent("n"), f"{gate.url}/pay"]
+    caller.run("--name", "missing", *words, check=1)
+    caller.run("--name", "wrong", "-E", made.file("stranger"), "--cert-key", made.key("stranger"), *words, check=1)
+    assert not backend.requests
+    caller.run("--name", "right", "-E", made.file("client"), "--cert-key", made.key("client"), *words, check=0)
+    gate.close()
+    assert backend.effects == ["n"]
+
+
+def test_netrc(backend, caller, tmp_path):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login shop password SECRET\n")
+    for name, words in (("without", []), ("with", ["-n"])):
+        caller.run("--name", name, *words, "-d", name, f"{backend.url}/pay", env={"HOME": str(tmp_path)}, check=0)
+    assert backend.of("without")[0][1] is None
+    assert backend.of("with")[0][1] == "Basic " + base64.b64encode(b"shop:SECRET").decode()
+    assert not holds(caller.journal, "SECRET")
 
 
 @pytest.mark.parametrize("words, environment", [(["--proxy", "PROXY"], {}), ([], {"http_proxy": "PROXY", "no_proxy": ""})])

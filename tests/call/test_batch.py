@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import time
 
 import pytest
 from stage import PATIENCE, Backend, Caller, Gate
@@ -70,6 +71,28 @@ def test_group_is_held_behind_a_line_without_an_answer(tmp_path, backend):
     told = {line["line"]: (line["end"], line["exit"]) for line in read_lines(results)}
     assert told == {1: ("answered", 0), 2: ("open", 8), 3: ("held", 8), 4: ("answered", 1), 5: ("answered", 0)}
     assert backend.of("3") == [] and backend.of("5") == [("5", "mine")] and backend.of("1")[0][1] == "common"
+
+
+def test_server_that_fails_is_not_stormed(tmp_path, backend):
+    """Each line would be sent a dozen times. The budget: as many retries as calls at the same time, a sixteenth of that each
+    second, and a fifth of the lines."""
+    lines, calls, seconds = 64, 32, 2
+    file = write_lines(tmp_path / "lines", [{"name": str(n), "data": str(n)} for n in range(lines)])
+    before = time.monotonic()
+    Caller(tmp_path).run("--batch", file, "-s", "-o", str(tmp_path / "results"), "--parallel-max", str(calls),
+                         "--retry-delay", "1ms", "--retry-max-time", f"{seconds}s", f"{backend.url}/answer/503", check=8)
+    took = time.monotonic() - before
+    retries = len(backend.requests) - lines
+    assert {line["end"] for line in read_lines(tmp_path / "results")} == {"open"}
+    assert 0 < retries <= calls + calls / 16 * took + lines / 5
+
+
+def test_batch_goes_on_after_an_outage(tmp_path, backend):
+    """More retries are needed than the budget has at the beginning."""
+    file = write_lines(tmp_path / "lines", [{"name": str(n), "json": {"id": str(n), "fail": 2}} for n in range(10)])
+    Caller(tmp_path).run("--batch", file, "-s", "-o", str(tmp_path / "results"), "--retry-delay", "1ms", f"{backend.url}/flaky",
+                         check=0)
+    assert sorted(backend.effects, key=int) == [str(n) for n in range(10)] and len(backend.requests) == 30
 
 
 @pytest.mark.parametrize("line, said", [
