@@ -1,4 +1,5 @@
 """The server of the page: who is heard, what is answered, and what cannot be talked out of it."""
+import contextlib
 import os
 import re
 import select
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from brokers import free_port
 from page import ONCE, PATIENCE, Client, Page, Seed, counted
 from waiting import until
 
@@ -275,9 +277,7 @@ http {{
 
 def test_behind_a_real_proxy(store, tmp_path):
     """nginx with the page below a path, as docs/ui.md has it: what a client says of itself does not count."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     page = Page(store, "--trust-header", "X-User", "--role", "operate", "--origin", f"http://127.0.0.1:{port}", "--prefix", "/once")
     path = tmp_path / "nginx.conf"
     path.write_text(NGINX.format(directory=tmp_path, port=port, page=listening(page.process.pid)))
@@ -304,7 +304,10 @@ def test_behind_a_real_proxy(store, tmp_path):
 
 def listening(pid):
     """The port on which a process listens."""
-    inodes = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it is closed by now
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     with open("/proc/net/tcp", encoding="ascii") as file:
         for line in file.read().splitlines()[1:]:
             fields = line.split()
@@ -573,9 +576,7 @@ def check_page_of_a_frozen_store(client, redis):
 
 def test_a_store_that_goes_away(tmp_path):
     """Redis: a record is erased there; it is killed and comes back, the page says so, and goes on."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
+    port = free_port()
     command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
     url = f"redis://127.0.0.1:{port}"
 
