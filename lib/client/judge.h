@@ -9,7 +9,7 @@
 typedef enum once__client_verdict {
     ONCE__CLIENT_FINAL,   /* this is the answer */
     ONCE__CLIENT_AGAIN,   /* the same request is to be sent again */
-    ONCE__CLIENT_DENIED,  /* nothing was done, and nothing will be with these credentials */
+    ONCE__CLIENT_DENIED,  /* did nothing, and will do nothing with these credentials */
     ONCE__CLIENT_UNKNOWN, /* the server does not know, and does not try again */
 } once__client_verdict_t;
 

@@ -26,7 +26,7 @@ enum once__cli_exit {
     ONCE__CLI_OPEN = 8,    /* given up for now; it may have taken effect */
     ONCE__CLI_LATE = 9,    /* its time is over; it may have taken effect */
     ONCE__CLI_UNSENT = 10, /* nothing was sent */
-    ONCE__CLI_DENIED = 11, /* 401, 403 or 407: nothing was done */
+    ONCE__CLI_DENIED = 11, /* 401, 403 or 407: this attempt did nothing */
 };
 
 typedef enum once__cli_store {

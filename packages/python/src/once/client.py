@@ -207,6 +207,23 @@ class Intent:
         return pause if time.monotonic() + pause <= self.until else None
 
 
+def _send(intent: Intent, errors: Any, send: Callable[[], Any], body_of: Callable[[Any], bytes]) -> Any:
+    """Sends until the outcome is known, or the intent gives up."""
+    while True:
+        try:
+            response = send()
+            pause = intent.answered(response.status_code, response.headers, body_of(response))
+        except errors:
+            pause = intent.failed()
+            if pause is None:
+                raise
+        else:
+            if pause is None:
+                return response
+            response.close()
+        time.sleep(pause)
+
+
 class HTTPXTransport:
     """A transport of httpx.Client around another one."""
 
@@ -230,19 +247,7 @@ class HTTPXTransport:
             return self._inner.handle_request(request)
         request.read()
         intent = _prepare(self._retries, self._journal, request)
-        while True:
-            try:
-                response = self._inner.handle_request(request)
-                pause = intent.answered(response.status_code, response.headers, response.read())
-            except self._errors:
-                pause = intent.failed()
-                if pause is None:
-                    raise
-            else:
-                if pause is None:
-                    return response
-                response.close()
-            time.sleep(pause)
+        return _send(intent, self._errors, lambda: self._inner.handle_request(request), lambda response: response.read())
 
 
 class AsyncHTTPXTransport:
@@ -321,16 +326,4 @@ class RequestsAdapter:
         intent = Intent(self._retries, self._journal, request.method, request.url, request.headers, body)
         request.headers.pop(INTENT, None)
         request.headers[KEY] = intent.key
-        while True:
-            try:
-                response = self._inner.send(request, **options)
-                pause = intent.answered(response.status_code, response.headers, response.content)
-            except self._errors:
-                pause = intent.failed()
-                if pause is None:
-                    raise
-            else:
-                if pause is None:
-                    return response
-                response.close()
-            time.sleep(pause)
+        return _send(intent, self._errors, lambda: self._inner.send(request, **options), lambda response: response.content)
