@@ -22,6 +22,17 @@ PATIENCE = float(os.environ.get("DRIVE_PATIENCE", "120"))  # for what must come;
 SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 NO_FLUSH = 2
 PROCESS_MADVISE, PAGEOUT = 440, 21
+NEW_MOUNTS = 0x20000  # CLONE_NEWNS
+
+
+def own_mounts():
+    """Volumes are mounted for this process and those that it starts. In the namespace of all processes, one that another test makes
+    beside this would have a copy of each mount, and a volume could not be unmounted before that test ends."""
+    if ctypes.CDLL(None).unshare(NEW_MOUNTS) == 0:  # without the right to, there are no volumes either
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+own_mounts()
 
 
 class Impossible(Exception):
