@@ -135,6 +135,8 @@ typedef enum once_client_end {
     ONCE_CLIENT_MISMATCH = 7, /* the name belongs to a different request; nothing was sent */
     ONCE_CLIENT_FAILED =
         8, /* the journal cannot be used (`error`); nothing was sent by this call */
+    /* 3xx but 303: the server names another URL (header Location), where nothing was sent. An earlier attempt may have acted */
+    ONCE_CLIENT_REDIRECTED = 9,
 } once_client_end_t;
 
 /* "answered", "unknown", ... Static strings. */
@@ -161,6 +163,13 @@ typedef struct once_client_outcome {
 
 typedef void (*once_client_cb)(once_client_t *client, const once_client_outcome_t *outcome,
                                void *data);
+
+/*
+ * Checks a request as once_client_call does, and begins nothing: for a program that has to know before the first of many calls that
+ * none will be refused. Returns what once_client_call would return, and `err` says what is wrong.
+ */
+ONCE_API ONCE_MUST_CHECK int once_client_check(const once_client_request_t *request,
+                                               once_error_t *err);
 
 /*
  * Makes a call. If it returns ONCE_OK, `cb` is called once, from once_client_dispatch. On an error nothing was begun:

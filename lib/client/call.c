@@ -361,6 +361,9 @@ static void was_answered(once__client_call_t *call, uint64_t retry_after_ms)
     case ONCE__CLIENT_UNKNOWN:
         end_open(call, ONCE_CLIENT_UNKNOWN, why);
         break;
+    case ONCE__CLIENT_REDIRECTED:
+        end_open(call, ONCE_CLIENT_REDIRECTED, why);
+        break;
     default:
         if (is_earlier) {
             call->is_noting = 1;

@@ -24,7 +24,7 @@
 const char *once_client_end_name(once_client_end_t end)
 {
     static const char *const names[] = {"none", "answered", "unknown",  "denied", "unsent",
-                                        "open", "late",     "mismatch", "failed"};
+                                        "open", "late",     "mismatch", "failed", "redirected"};
 
     return (size_t)end < sizeof(names) / sizeof(names[0]) ? names[end] : "none";
 }
@@ -217,7 +217,7 @@ int once_client_call(once_client_t *client, const once_client_request_t *request
     once__client_call_t *call;
     int code;
 
-    if (client == NULL || request == NULL || request->size < sizeof(*request) || cb == NULL) {
+    if (client == NULL || cb == NULL) {
         return once__fail(err, ONCE_E_INVALID, "%s", once_error_text(ONCE_E_INVALID));
     }
     if (client->closing) {

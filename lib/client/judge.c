@@ -29,7 +29,12 @@ once__client_verdict_t once__client_judge(const once__client_reply_t *reply)
                        strcmp(reply->problem, "in-doubt") == 0
                    ? ONCE__CLIENT_AGAIN
                    : ONCE__CLIENT_FINAL;
+    case 303: /* RFC 9110: handled, and the response is a resource of its own */
+        return ONCE__CLIENT_FINAL;
     default:
+        if (reply->status >= 300 && reply->status < 400) {
+            return ONCE__CLIENT_REDIRECTED;
+        }
         return reply->status >= 200 && reply->status < 500 ? ONCE__CLIENT_FINAL
                                                            : ONCE__CLIENT_AGAIN;
     }

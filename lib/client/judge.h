@@ -7,10 +7,11 @@
 #include <stddef.h>
 
 typedef enum once__client_verdict {
-    ONCE__CLIENT_FINAL,   /* this is the answer */
-    ONCE__CLIENT_AGAIN,   /* the same request is to be sent again */
-    ONCE__CLIENT_DENIED,  /* did nothing, and will do nothing with these credentials */
-    ONCE__CLIENT_UNKNOWN, /* the server does not know, and does not try again */
+    ONCE__CLIENT_FINAL,      /* this is the answer */
+    ONCE__CLIENT_AGAIN,      /* the same request is to be sent again */
+    ONCE__CLIENT_DENIED,     /* did nothing, and will do nothing with these credentials */
+    ONCE__CLIENT_UNKNOWN,    /* the server does not know, and does not try again */
+    ONCE__CLIENT_REDIRECTED, /* the server names another URL, and is not followed */
 } once__client_verdict_t;
 
 typedef struct once__client_reply {

@@ -64,11 +64,26 @@ static int check_url(const char *url, once_error_t *err)
     return code;
 }
 
-static int check_request(const once_client_request_t *request, once_error_t *err)
+/* What the journal compares besides the body: method, URL, and the lines that make_target() writes. */
+static size_t target_len(const once_client_request_t *request)
 {
-    const char *name = request->key != NULL ? request->key : request->name;
+    size_t len = strlen(request->url) + (request->method != NULL ? strlen(request->method) : 4);
+
+    for (size_t i = 0; i < request->header_count; i++) {
+        len += request->headers[i].name.len + request->headers[i].value.len + 3;
+    }
+    return len;
+}
+
+int once_client_check(const once_client_request_t *request, once_error_t *err)
+{
+    const char *name;
     int code = ONCE_OK;
 
+    if (request == NULL || request->size < sizeof(*request)) {
+        return once__fail(err, ONCE_E_INVALID, "%s", once_error_text(ONCE_E_INVALID));
+    }
+    name = request->key != NULL ? request->key : request->name;
     if (request->url == NULL || (request->name != NULL && request->key != NULL)) {
         return once__fail(err, ONCE_E_INVALID, "a request has a URL, and a name or a key");
     }
@@ -94,6 +109,9 @@ static int check_request(const once_client_request_t *request, once_error_t *err
     }
     for (size_t i = 0; code == ONCE_OK && i < request->credential_count; i++) {
         code = check_header(&request->credentials[i], err);
+    }
+    if (code == ONCE_OK && target_len(request) > TARGET_MAX) {
+        return once__fail(err, ONCE_E_TOO_BIG, "URL and headers are over 60 KiB");
     }
     return code == ONCE_OK ? check_url(request->url, err) : code;
 }
@@ -227,7 +245,7 @@ static void copy(once__client_call_t *call, const once_client_request_t *request
 int once__client_call_new(once_client_t *client, const once_client_request_t *request,
                           once__client_call_t **out, once_error_t *err)
 {
-    int code = check_request(request, err);
+    int code = once_client_check(request, err);
     once__client_call_t *call;
 
     *out = NULL;
@@ -248,11 +266,9 @@ int once__client_call_new(once_client_t *client, const once_client_request_t *re
     if (call->name == NULL || call->what == NULL || call->policy == NULL ||
         call->line_count != request->header_count + request->credential_count ||
         once__timers_reserve(client->loop) != 0) {
-        int big = call->url != NULL && call->target == NULL;
         call->client = NULL;
         once__client_call_free(call);
-        return big ? once__fail(err, ONCE_E_TOO_BIG, "URL and headers are over 60 KiB")
-                   : once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
+        return once__fail(err, ONCE_E_NOMEM, "%s", once_error_text(ONCE_E_NOMEM));
     }
     *out = call;
     return ONCE_OK;

@@ -5,11 +5,13 @@
  * group whose line has no answer is held. What earlier runs have done comes from the journal, so every run writes all results.
  */
 #include <assert.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/console.h"
 #include "cli/file.h"
@@ -28,11 +30,14 @@ typedef struct line {
     int waits;          /* for the one before it */
 } line_t;
 
-typedef struct group {
+/* What lines refer to: a group, a name or a key. */
+typedef enum kind { GROUP, NAME, KEY, KINDS } kind_t;
+
+typedef struct named {
     once__hash_node_t node;
     char *name;
-    size_t last;
-} group_t;
+    size_t last; /* the last line so far that has it; NONE */
+} named_t;
 
 typedef struct batch {
     once_client_t *client;
@@ -40,7 +45,7 @@ typedef struct batch {
     once__cli_bytes_t file;
     line_t *lines;
     size_t count, room;
-    once__hash_t groups;
+    once__hash_t named[KINDS];
     size_t next;   /* the first line that was not looked at */
     size_t *ready; /* lines behind `next` whose turn has come: a queue of `count` places */
     size_t ready_at, ready_end;
@@ -51,105 +56,191 @@ typedef struct batch {
 
 /* ------------------------------------------------------------------------------------------------------------ one line */
 
-static int wrong(const line_t *line, const char *what)
+__attribute__((format(printf, 2, 3))) static int wrong(const line_t *line, const char *format, ...)
 {
-    once__cli_say("line %zu: %s", line->number, what);
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    once__cli_say("line %zu: %s", line->number, text);
     return ONCE__CLI_USAGE;
 }
 
-/* What is wrong with the members of a line; NULL: nothing. */
-static const char *check_members(const line_t *line, json_t *object)
+static int check_headers(const line_t *line, json_t *headers)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(headers, name, value)
+    {
+        if (!once__is_token(name, strlen(name)) || !json_is_string(value) ||
+            !once__is_field_value(json_string_value(value), json_string_length(value))) {
+            return wrong(line, "headers: %s is not a name with a text of HTTP",
+                         once__cli_shown(name).text);
+        }
+    }
+    return ONCE__CLI_OK;
+}
+
+static int check_members(const line_t *line, json_t *object)
 {
     static const char *const texts[] = {"name", "key", "url", "method", "group", "data"};
     const char *name;
     json_t *value;
 
-    if (!json_is_object(object)) {
-        return "is not a JSON object";
-    }
     json_object_foreach(object, name, value)
     {
-        int known = strcmp(name, "json") == 0;
+        int known = strcmp(name, "json") == 0, is_text = 0;
         for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-            known |= strcmp(name, texts[i]) == 0 && json_is_string(value);
+            is_text |= strcmp(name, texts[i]) == 0;
         }
-        if (strcmp(name, "headers") == 0 && json_is_object(value)) {
-            const char *header;
-            json_t *text;
-            known = 1;
-            json_object_foreach(value, header, text)
-            {
-                known &= json_is_string(text);
-            }
+        if (is_text && !json_is_string(value)) {
+            return wrong(line, "%s: is not a text", name);
         }
-        if (!known) {
-            return "the members are name or key, url, method, headers, json or data, and group";
+        if (strcmp(name, "headers") == 0 && !json_is_object(value)) {
+            return wrong(line, "headers: is not an object");
+        }
+        if (!known && !is_text && strcmp(name, "headers") != 0) {
+            return wrong(line,
+                         "%s: the members are name or key, url, method, headers, json or data, "
+                         "and group",
+                         once__cli_shown(name).text);
         }
     }
     if ((json_object_get(object, "name") == NULL) == (json_object_get(object, "key") == NULL)) {
-        return "needs a name or a key: without one, two equal lines would be one";
+        return wrong(line, "needs a name or a key: without one, two equal lines would be one");
     }
     if (json_object_get(object, "url") == NULL && line->batch->options->defaults.url == NULL) {
-        return "needs a url, or give the address on the command line";
+        return wrong(line, "needs a url, or give the address on the command line");
     }
     if (json_object_get(object, "json") != NULL && json_object_get(object, "data") != NULL) {
-        return "has json and data: give one of them";
+        return wrong(line, "has json and data: give one of them");
     }
-    return NULL;
+    return check_headers(line, json_object_get(object, "headers"));
 }
 
+/* Numbers are not looked at, and may have more digits than integers of C. */
 static json_t *parse(const line_t *line)
 {
-    return json_loadb(line->text, line->len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    return json_loadb(line->text, line->len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL,
+                      NULL);
 }
 
-/* Numbers as they were written: 19.99 and not 19.989999999999998, unless it takes 17 digits to be the same number. */
-static char *compact(json_t *json)
+static const char *skip_space(const char *at)
 {
-    const size_t flags = JSON_COMPACT | JSON_ENCODE_ANY;
-    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(15));
-    json_t *same = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    return at + strspn(at, " \t\r");
+}
 
-    if (!json_equal(json, same)) {
-        free(text);
-        text = json_dumps(json, flags);
+/* Behind a value of JSON, which is known to be valid. */
+static const char *skip_value(const char *at)
+{
+    size_t depth = 0;
+
+    do {
+        if (*at == '"') {
+            for (at++; *at != '"'; at++) {
+                at += *at == '\\';
+            }
+            at++;
+        } else if (*at == '{' || *at == '[') {
+            depth++;
+            at++;
+        } else if (*at == '}' || *at == ']') {
+            depth--;
+            at++;
+        } else {
+            at += depth > 0 ? 1 : strcspn(at, " \t\r,}]");
+        }
+    } while (depth > 0);
+    return at;
+}
+
+/* The value of `json` as it is written: parsed and printed again, 1.10 and 12345678901234567890 would be other numbers. */
+static once_slice_t written_json(const line_t *line)
+{
+    const char *at = skip_space(line->text), *stop = line->text + line->len;
+
+    while (at < stop && (*at == '{' || *at == ',')) {
+        const char *name = skip_space(at + 1), *value, *end;
+        json_t *text;
+        int found;
+        at = skip_value(name);
+        text = json_loadb(name, (size_t)(at - name), JSON_DECODE_ANY, NULL);
+        found = text != NULL && strcmp(json_string_value(text), "json") == 0;
+        json_decref(text);
+        value = skip_space(skip_space(at) + 1); /* behind the colon */
+        end = skip_value(value);
+        if (found) {
+            assert(end < stop);
+            return once__slice(value, (size_t)(end - value));
+        }
+        at = skip_space(end);
     }
-    json_decref(same);
-    return text;
+    return once__slice(NULL, 0);
 }
 
-/* The headers and the body of a line. */
-static int make_request(const line_t *line, json_t *object, once__cli_request_t *made)
+/* Headers and body of a line. */
+static int make_parts(const line_t *line, json_t *object, once__cli_request_t *made)
 {
-    json_t *json = json_object_get(object, "json"), *data = json_object_get(object, "data"), *value;
+    json_t *data = json_object_get(object, "data"), *value;
+    once_slice_t body = once__slice(json_string_value(data), json_string_length(data));
     int code = ONCE__CLI_OK;
     const char *name;
 
     json_object_foreach(json_object_get(object, "headers"), name, value)
     {
-        char text[8192];
-        int len = snprintf(text, sizeof(text), "%s%s%s", name,
-                           json_string_length(value) > 0 ? ": " : ";", json_string_value(value));
-        if (code == ONCE__CLI_OK) {
-            code = len > 0 && (size_t)len < sizeof(text) && name[0] != '@'
-                       ? once__cli_request_header(made, text)
-                       : wrong(line, "a header is too long");
-        }
+        once_slice_t text = once__slice(json_string_value(value), json_string_length(value));
+        code =
+            code == ONCE__CLI_OK ? once__cli_request_add(made, once__slice_of(name), text) : code;
     }
-    if (json != NULL) {
-        char *text = compact(json);
-        if (text == NULL || once__buf_add(&made->body, text, strlen(text)) != ONCE_OK) {
-            code = wrong(line, "the body is too large");
-        }
-        free(text);
-        code = code == ONCE__CLI_OK
-                   ? once__cli_request_default(made, "Content-Type", "application/json")
-                   : code;
-    } else if (data != NULL && once__buf_add(&made->body, json_string_value(data),
-                                             json_string_length(data)) != ONCE_OK) {
-        code = wrong(line, "the body is too large");
+    if (code == ONCE__CLI_OK && json_object_get(object, "json") != NULL) {
+        body = written_json(line);
+        code = once__cli_request_default(made, "Content-Type", "application/json");
+    }
+    if (once__buf_add(&made->body, body.data, body.len) != ONCE_OK) {
+        return wrong(line, "the body is over %zu bytes, or out of memory", made->body.max);
     }
     return code == ONCE__CLI_OK ? once__cli_request_join(made, line->batch->options->common) : code;
+}
+
+/* The request of a line. It points into `object` and `made`. */
+static int make_request(const line_t *line, json_t *object, once__cli_request_t *made,
+                        once_client_request_t *request)
+{
+    json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
+    int code = make_parts(line, object, made);
+
+    *request = line->batch->options->defaults;
+    request->name = json_string_value(json_object_get(object, "name"));
+    request->key = json_string_value(json_object_get(object, "key"));
+    request->url = url != NULL ? json_string_value(url) : request->url;
+    request->method = method != NULL ? json_string_value(method) : request->method;
+    request->body = once__slice(made->body.data, made->body.len);
+    request->headers = made->headers.items;
+    request->header_count = made->headers.count;
+    request->credentials = made->credentials.items;
+    request->credential_count = made->credentials.count;
+    return code;
+}
+
+/* Can it be sent? After this, only the journal and the network can refuse it. */
+static int check_line(const line_t *line, json_t *object)
+{
+    once__cli_request_t made = ONCE__CLI_REQUEST_INIT;
+    once_client_request_t request;
+    once_error_t err = {0};
+    int code = check_members(line, object);
+
+    if (code == ONCE__CLI_OK) {
+        code = make_request(line, object, &made, &request);
+    }
+    if (code == ONCE__CLI_OK && once_client_check(&request, &err) != ONCE_OK) {
+        code = wrong(line, "%s", err.text);
+    }
+    once__cli_request_free(&made);
+    return code;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- results */
@@ -224,30 +315,17 @@ static void ended(once_client_t *client, const once_client_outcome_t *outcome, v
 static void start(batch_t *batch, line_t *line)
 {
     once__cli_request_t made = ONCE__CLI_REQUEST_INIT;
-    once_client_request_t request = batch->options->defaults;
+    once_client_request_t request;
     json_t *object = parse(line);
     once_error_t err = {0};
-    int code = make_request(line, object, &made);
+    int code = make_request(line, object, &made, &request);
 
-    request.name = json_string_value(json_object_get(object, "name"));
-    request.key = json_string_value(json_object_get(object, "key"));
-    if (json_object_get(object, "url") != NULL) {
-        request.url = json_string_value(json_object_get(object, "url"));
-    }
-    if (json_object_get(object, "method") != NULL) {
-        request.method = json_string_value(json_object_get(object, "method"));
-    }
-    request.body = once__slice(made.body.data, made.body.len);
-    request.headers = made.headers.items;
-    request.header_count = made.headers.count;
-    request.credentials = made.credentials.items;
-    request.credential_count = made.credentials.count;
     if (code == ONCE__CLI_OK &&
         once_client_call(batch->client, &request, ended, line, &err) == ONCE_OK) {
         batch->running++;
-    } else {
-        print_skipped(line, "invalid", err.text[0] != '\0' ? err.text : "it cannot be sent",
-                      ONCE__CLI_USAGE);
+    } else { /* it was checked: memory is short, or the journal cannot be used */
+        print_skipped(line, "failed", err.text[0] != '\0' ? err.text : "out of memory",
+                      ONCE__CLI_STORE);
         let_follow(batch, line, 0);
     }
     json_decref(object);
@@ -285,49 +363,61 @@ static void run(batch_t *batch)
 
 /* ------------------------------------------------------------------------------------------------------------- reading */
 
-static group_t *group_named(batch_t *batch, const char *name)
+/* It is made where there is none yet. NULL: out of memory. */
+static named_t *find_named(batch_t *batch, kind_t kind, const char *name)
 {
     static const once__hash_seed_t seed = {1, 2}; /* the file is the user's own */
     uint64_t hash = once__hash_data(&seed, name, strlen(name));
-    group_t *group;
+    named_t *named;
 
-    for (once__hash_node_t *node = once__hash_first(&batch->groups, hash); node != NULL;
+    for (once__hash_node_t *node = once__hash_first(&batch->named[kind], hash); node != NULL;
          node = once__hash_next(node)) {
-        group = ONCE__CONTAINER(node, group_t, node);
-        if (strcmp(group->name, name) == 0) {
-            return group;
+        named = ONCE__CONTAINER(node, named_t, node);
+        if (strcmp(named->name, name) == 0) {
+            return named;
         }
     }
-    group = calloc(1, sizeof(*group));
-    if (group != NULL) {
-        group->name = strdup(name);
-        group->last = NONE;
+    named = calloc(1, sizeof(*named));
+    if (named != NULL) {
+        named->name = strdup(name);
+        named->last = NONE;
     }
-    if (group == NULL || group->name == NULL ||
-        once__hash_add(&batch->groups, &group->node, hash) != 0) {
-        free(group != NULL ? group->name : NULL);
-        free(group);
+    if (named == NULL || named->name == NULL ||
+        once__hash_add(&batch->named[kind], &named->node, hash) != 0) {
+        free(named != NULL ? named->name : NULL);
+        free(named);
         return NULL;
     }
-    return group;
+    return named;
 }
 
-static int join_group(batch_t *batch, size_t index, const char *name)
+/* Takes the last line into its group, and its name, which no other line may have. */
+static int link_line(batch_t *batch, json_t *object)
 {
-    group_t *group = name != NULL ? group_named(batch, name) : NULL;
+    static const char *const members[KINDS] = {"group", "name", "key"};
+    size_t index = batch->count - 1;
+    line_t *line = &batch->lines[index];
 
-    if (name == NULL) {
-        return 0;
+    for (kind_t kind = GROUP; kind < KINDS; kind++) {
+        const char *text = json_string_value(json_object_get(object, members[kind]));
+        named_t *named = text != NULL ? find_named(batch, kind, text) : NULL;
+        if (text == NULL) {
+            continue;
+        }
+        if (named == NULL) {
+            return wrong(line, "out of memory");
+        }
+        if (named->last != NONE && kind != GROUP) {
+            return wrong(line, "%s: line %zu has the same one: two lines are two intents",
+                         members[kind], batch->lines[named->last].number);
+        }
+        if (named->last != NONE) {
+            batch->lines[named->last].follower = index;
+            line->waits = 1;
+        }
+        named->last = index;
     }
-    if (group == NULL) {
-        return -1;
-    }
-    if (group->last != NONE) {
-        batch->lines[group->last].follower = index;
-        batch->lines[index].waits = 1;
-    }
-    group->last = index;
-    return 0;
+    return ONCE__CLI_OK;
 }
 
 static int take_line(batch_t *batch, const char *text, size_t len, size_t number)
@@ -336,23 +426,20 @@ static int take_line(batch_t *batch, const char *text, size_t len, size_t number
         once__grow(batch->lines, &batch->room, batch->count + 1, sizeof(*lines), LINES_MAX);
     line_t line = {batch, text, len, number, NONE, 0};
     json_t *object;
-    const char *bad;
-    int code = ONCE__CLI_OK;
+    int code;
 
     if (lines == NULL) {
         return wrong(&line, "there are too many lines, or out of memory");
     }
     batch->lines = lines;
+    lines[batch->count++] = line;
     object = parse(&line);
-    bad = object != NULL ? check_members(&line, object) : "is not JSON";
-    lines[batch->count] = line;
-    if (bad != NULL) {
-        code = wrong(&line, bad);
-    } else if (join_group(batch, batch->count,
-                          json_string_value(json_object_get(object, "group"))) != 0) {
-        code = wrong(&line, "out of memory");
+    code = json_is_object(object)
+               ? check_line(&line, object)
+               : wrong(&line, "is not a JSON object, or has a number beyond all that can be read");
+    if (code == ONCE__CLI_OK) {
+        code = link_line(batch, object);
     }
-    batch->count++;
     json_decref(object);
     return code;
 }
@@ -385,14 +472,17 @@ static int read_lines(batch_t *batch)
 
 static void free_batch(batch_t *batch)
 {
-    for (once__hash_node_t *node = once__hash_each(&batch->groups, NULL), *next; node != NULL;
-         node = next) {
-        group_t *group = ONCE__CONTAINER(node, group_t, node);
-        next = once__hash_each(&batch->groups, node);
-        free(group->name);
-        free(group);
+    for (kind_t kind = GROUP; kind < KINDS; kind++) {
+        once__hash_t *table = &batch->named[kind];
+        for (once__hash_node_t *node = once__hash_each(table, NULL), *next; node != NULL;
+             node = next) {
+            named_t *named = ONCE__CONTAINER(node, named_t, node);
+            next = once__hash_each(table, node);
+            free(named->name);
+            free(named);
+        }
+        once__hash_free(table);
     }
-    once__hash_free(&batch->groups);
     free(batch->lines);
     free(batch->ready);
     once__cli_bytes_free(&batch->file);
@@ -404,8 +494,8 @@ int once__cli_batch(once_client_t *client, const char *path,
     batch_t batch = {.client = client, .options = options, .code = ONCE__CLI_OK};
     int code = once__cli_read_file(path, FILE_MAX, &batch.file);
 
-    if (code == ONCE__CLI_OK && once__hash_init(&batch.groups, LINES_MAX) != 0) {
-        code = ONCE__CLI_STORE;
+    for (kind_t kind = GROUP; code == ONCE__CLI_OK && kind < KINDS; kind++) {
+        code = once__hash_init(&batch.named[kind], LINES_MAX) == 0 ? code : ONCE__CLI_STORE;
     }
     if (code == ONCE__CLI_OK) {
         code = read_lines(&batch);

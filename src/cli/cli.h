@@ -21,12 +21,13 @@ enum once__cli_exit {
     /* the record is not as it was judged, or the person said no; nothing was changed */
     ONCE__CLI_REFUSED = 5,
     /* of `once call` */
-    ONCE__CLI_SERVER = 6,  /* the final answer is 5xx */
-    ONCE__CLI_UNKNOWN = 7, /* the server does not know whether it took effect */
-    ONCE__CLI_OPEN = 8,    /* given up for now; it may have taken effect */
-    ONCE__CLI_LATE = 9,    /* its time is over; it may have taken effect */
-    ONCE__CLI_UNSENT = 10, /* nothing was sent */
-    ONCE__CLI_DENIED = 11, /* 401, 403 or 407: this attempt did nothing */
+    ONCE__CLI_SERVER = 6,      /* the final answer is 5xx */
+    ONCE__CLI_UNKNOWN = 7,     /* the server does not know whether it took effect */
+    ONCE__CLI_OPEN = 8,        /* given up for now; it may have taken effect */
+    ONCE__CLI_LATE = 9,        /* its time is over; it may have taken effect */
+    ONCE__CLI_UNSENT = 10,     /* nothing was sent */
+    ONCE__CLI_DENIED = 11,     /* 401, 403 or 407: this attempt did nothing */
+    ONCE__CLI_REDIRECTED = 12, /* 3xx: another URL has the answer, or is to get the request */
 };
 
 typedef enum once__cli_store {

@@ -56,6 +56,13 @@ static int add(once__cli_headers_t *list, once_slice_t name, once_slice_t value)
     return ONCE__CLI_OK;
 }
 
+int once__cli_request_add(once__cli_request_t *request, once_slice_t name, once_slice_t value)
+{
+    int is_credential = once__cli_is_credential(name.data, name.len);
+
+    return add(is_credential ? &request->credentials : &request->headers, name, value);
+}
+
 static int add_line(once__cli_request_t *request, const char *line, size_t len, int is_credential)
 {
     size_t name = 0, at;
@@ -225,7 +232,7 @@ int once__cli_outcome_exit(const once_client_outcome_t *outcome)
     switch (outcome->end) {
     case ONCE_CLIENT_ANSWERED:
         if (outcome->status < 400) {
-            return ONCE__CLI_OK;
+            return outcome->status < 300 ? ONCE__CLI_OK : ONCE__CLI_REDIRECTED;
         }
         if (outcome->reused) {
             return ONCE__CLI_REFUSED;
@@ -235,6 +242,8 @@ int once__cli_outcome_exit(const once_client_outcome_t *outcome)
         return ONCE__CLI_UNKNOWN;
     case ONCE_CLIENT_DENIED:
         return ONCE__CLI_DENIED;
+    case ONCE_CLIENT_REDIRECTED:
+        return ONCE__CLI_REDIRECTED;
     case ONCE_CLIENT_UNSENT:
         return ONCE__CLI_UNSENT;
     case ONCE_CLIENT_OPEN:
@@ -250,10 +259,10 @@ int once__cli_outcome_exit(const once_client_outcome_t *outcome)
 
 int once__cli_worse_exit(int a, int b)
 {
-    static const int order[] = {ONCE__CLI_OK,      ONCE__CLI_NO,      ONCE__CLI_SERVER,
-                                ONCE__CLI_DENIED,  ONCE__CLI_REFUSED, ONCE__CLI_USAGE,
-                                ONCE__CLI_UNSENT,  ONCE__CLI_OPEN,    ONCE__CLI_LATE,
-                                ONCE__CLI_UNKNOWN, ONCE__CLI_STORE};
+    static const int order[] = {ONCE__CLI_OK,         ONCE__CLI_NO,      ONCE__CLI_SERVER,
+                                ONCE__CLI_REDIRECTED, ONCE__CLI_DENIED,  ONCE__CLI_REFUSED,
+                                ONCE__CLI_USAGE,      ONCE__CLI_UNSENT,  ONCE__CLI_OPEN,
+                                ONCE__CLI_LATE,       ONCE__CLI_UNKNOWN, ONCE__CLI_STORE};
     int worst = ONCE__CLI_OK;
 
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {

@@ -41,6 +41,9 @@ int once__cli_request_header(once__cli_request_t *request, const char *line);
 /* The same with {{NAME}} replaced by variables of the environment; always a credential. */
 int once__cli_request_expand(once__cli_request_t *request, const char *line);
 
+/* The same of a name and a value, which must be valid. */
+int once__cli_request_add(once__cli_request_t *request, once_slice_t name, once_slice_t value);
+
 /* Adds "Name: value" unless there is a header of that name. */
 int once__cli_request_default(once__cli_request_t *request, const char *name, const char *value);
 

@@ -86,6 +86,10 @@ static void bad_requests_are_refused(void **state)
     request.headers = &header;
     request.header_count = 1;
     assert_int_equal(once_client_call(client, &request, note, &seen, &err), ONCE_E_HEADER);
+    assert_int_equal(once_client_check(&request, &err), ONCE_E_HEADER);
+    request.header_count = 0;
+    assert_int_equal(once_client_check(&request, &err), ONCE_OK);
+    assert_int_equal(once_client_check(NULL, &err), ONCE_E_INVALID);
     assert_int_equal(seen.count, 0);
     once_client_close(client);
 }

@@ -84,12 +84,38 @@ def test_request_without_a_name_is_its_own_name(backend, caller):
     assert backend.effects == ["own", "own"] and len(set(backend.of("own"))) == 2
 
 
-@pytest.mark.parametrize("status, code", [(200, 0), (303, 0), (404, 1), (409, 1), (422, 1)])
+@pytest.mark.parametrize("status, code", [(200, 0), (303, 12), (404, 1), (409, 1), (422, 1)])
 def test_final_answers_are_kept(backend, caller, status, code):
     words = ["--key", f"k-{status}", "-d", "x", f"{backend.url}/answer/{status}"]
     first = caller.run(*words, check=code)
     assert caller.run(*words, check=code).stdout == first.stdout
     assert backend.of("x") == [(f"k-{status}", None)]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_redirect_is_neither_followed_nor_an_end(backend, caller, status):
+    """The server sends it back to itself: a second effect would be seen."""
+    backend.headers = [("Location", f"{backend.url}/pay?token=SECRET")]
+    words = ["--name", "r", "-d", "r", f"{backend.url}/answer/{status}"]
+    said = caller.run(*words, check=12).stderr
+    assert f"{status} and names {backend.url}/pay, where nothing was sent" in said and "SECRET" not in said
+    assert ("unless it has taken effect" in said) == (status < 307)
+    told = json.loads(caller.run("--report", *words, check=12).stdout)
+    assert told["end"] == "redirected" and told["attempts"] == 1 and ["Location", backend.headers[0][1]] in told["headers"]
+    assert json.loads(caller.run("--resume", check=12).stdout)["end"] == "redirected"
+    assert len(backend.of("r")) == 3 and len(set(backend.of("r"))) == 1
+    caller.run("--name", "r", "-d", "r", f"{backend.url}/pay", check=5)
+    assert len(backend.requests) == 3
+
+
+def test_recorded_redirect_is_final(backend, gate, caller):
+    """The gate has recorded it. The second run gets the record, and ends with it."""
+    words = ["--name", "r", "-d", "r", f"{gate.url}/answer/307"]
+    caller.run(*words, check=12)
+    assert "has ended this call with 307" in caller.run(*words, check=12).stderr
+    gate.process.terminate()
+    assert "has ended this call with 307" in caller.run(*words, check=12).stderr
+    assert len(backend.requests) == 1
 
 
 def test_recorded_500_is_final(backend, caller):

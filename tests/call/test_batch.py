@@ -4,7 +4,9 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from stage import PATIENCE, Backend, Caller, Gate
@@ -96,14 +98,62 @@ def test_batch_goes_on_after_an_outage(tmp_path, backend):
 
 
 @pytest.mark.parametrize("line, said", [
-    ("{", "line 2: is not JSON"),
-    ("[]", "line 2: is not a JSON object"),
-    ('{"json": 1}', "line 2: needs a name or a key"),
-    ('{"name": "a", "json": 1, "data": "x"}', "line 2: has json and data"),
-    ('{"name": "a", "jsno": 1}', "line 2: the members are"),
+    ("{", "is not a JSON object"),
+    ("[]", "is not a JSON object"),
+    ('{"name": "a", "name": "b"}', "is not a JSON object"),
+    ('{"json": 1}', "needs a name or a key"),
+    ('{"name": "a", "json": 1, "data": "x"}', "has json and data"),
+    ('{"name": "a", "jsno": 1}', "jsno: the members are"),
+    ('{"name": 1}', "name: is not a text"),
+    ('{"name": ""}', "a name or key has 1 to"),
+    ('{"key": "\\u00e4"}', "a key is printable ASCII"),
+    ('{"key": "' + "k" * 256 + '"}', "a name or key has 1 to"),
+    ('{"name": "a", "url": "ftp://127.0.0.1/"}', "the URL must be"),
+    ('{"name": "a", "url": "http://me:secret@127.0.0.1/"}', "the URL has credentials"),
+    ('{"name": "a", "url": "http://127.0.0.1/' + "x" * 65536 + '"}', "URL and headers are over 60 KiB"),
+    ('{"name": "a", "method": "PO ST"}', "the method is no token"),
+    ('{"name": "a", "headers": []}', "headers: is not an object"),
+    ('{"name": "a", "headers": {"X y": "1"}}', "headers: X y is not a name"),
+    ('{"name": "a", "headers": {"X": "1\\n2"}}', "headers: X is not a name"),
+    ('{"name": "a", "headers": {"X": 1}}', "headers: X is not a name"),
+    ('{"name": "a", "headers": {"idempotency-key": "1"}}', "the client sets Idempotency-Key itself"),
+    ('{"name": "good", "json": {"id": "good"}}', "name: line 1 has the same one"),
 ])
 def test_file_is_checked_before_anything_is_sent(tmp_path, backend, line, said):
     path = tmp_path / "lines"
-    path.write_text('{"name": "good", "json": {"id": "good"}}\n' + line + "\n")
-    refused = Caller(tmp_path).run("--batch", str(path), f"{backend.url}/pay", check=2)
-    assert said in refused.stderr and not backend.requests
+    path.write_text('{"name": "good", "json": {"id": "good"}}\n\n' + line + "\n")
+    refused = Caller(tmp_path).run("--batch", str(path), "--parallel-max", "1", f"{backend.url}/pay", check=2)
+    assert f"line 3: {said}" in refused.stderr and "secret" not in refused.stderr and not backend.requests
+
+
+@pytest.mark.parametrize("line, body", [
+    (r'{"name": "a", "json": 12345678901234567890123}', "12345678901234567890123"),
+    (r'{"json":{"id":"a","n":1.10,"big":123456789012345678.901,"e":1E2},"name":"a"}',
+     r'{"id":"a","n":1.10,"big":123456789012345678.901,"e":1E2}'),
+    (r' { "name" : "a" , "group": "{\"json\": 1}", "json" : [ 1.0, "\u00e9 \"}]" , { } ] } ', r'[ 1.0, "\u00e9 \"}]" , { } ]'),
+    (r'{"name": "json", "\u006as\u006fn": {"json": -0.0}}' + "\r", '{"json": -0.0}'),
+    ('{"name": "a", "headers": {"json": "2"}, "json": "é"}', '"é"'),
+    ('{"name": "a", "json": null}', "null"),
+    (r'{"name": "a", "data": "\u00e9 1.10"}', "é 1.10"),
+])
+def test_json_is_sent_as_it_is_written(tmp_path, line, body):
+    """Byte for byte: a number of money must not become another text."""
+    seen = []
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):  # pylint: disable=arguments-differ
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    (tmp_path / "lines").write_text(line + "\n")
+    Caller(tmp_path).run("--batch", str(tmp_path / "lines"), "-s", f"http://127.0.0.1:{server.server_port}/", check=0)
+    server.shutdown()
+    server.server_close()
+    assert seen == [body.encode()]

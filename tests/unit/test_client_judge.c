@@ -15,7 +15,9 @@ static void statuses(void **state)
     for (int status = 200; status < 600; status++) {
         once__client_verdict_t expected = status < 500 ? ONCE__CLIENT_FINAL : ONCE__CLIENT_AGAIN;
         once__client_reply_t replayed = {status, 1, 1, ""};
-        if (status == 408 || status == 421 || status == 425 || status == 429) {
+        if (status >= 300 && status < 400 && status != 303) {
+            expected = ONCE__CLIENT_REDIRECTED;
+        } else if (status == 408 || status == 421 || status == 425 || status == 429) {
             expected = ONCE__CLIENT_AGAIN;
         } else if (status == 401 || status == 403 || status == 407) {
             expected = ONCE__CLIENT_DENIED;

@@ -129,6 +129,40 @@ static void print_answer(const job_t *job, const once_client_outcome_t *outcome)
     }
 }
 
+/* Where a redirect leads to, without the query, which may have what should not be shown. */
+static once_slice_t location(const once_client_outcome_t *outcome)
+{
+    for (size_t i = 0; i < outcome->header_count; i++) {
+        const once_header_t *header = &outcome->headers[i];
+        if (header->name.len == 8 && strncasecmp(header->name.data, "Location", 8) == 0) {
+            const char *text = header->value.data;
+            size_t len = 0;
+            while (len < header->value.len && len < 300 && strchr("?#@", text[len]) == NULL) {
+                len++;
+            }
+            return once__slice(text, len);
+        }
+    }
+    return once__slice_of("another URL");
+}
+
+static void explain_redirect(const once_client_outcome_t *outcome)
+{
+    once_slice_t where = location(outcome);
+    int did_nothing = outcome->attempts == 1 && (outcome->status == 307 || outcome->status == 308);
+
+    if (outcome->end == ONCE_CLIENT_ANSWERED) {
+        once__cli_say("the server has ended this call with %d and names %.*s, where nothing was "
+                      "sent: look there whether it was done",
+                      outcome->status, (int)where.len, (const char *)where.data);
+    } else {
+        once__cli_say("%s and names %.*s, where nothing was sent: a redirect is not followed. Call "
+                      "the right address under another --name%s; the same command asks again",
+                      outcome->text, (int)where.len, (const char *)where.data,
+                      did_nothing ? "" : ", unless it has taken effect");
+    }
+}
+
 /* What a person must know besides the answer. */
 static void explain(const job_t *job, const once_client_outcome_t *outcome)
 {
@@ -141,6 +175,8 @@ static void explain(const job_t *job, const once_client_outcome_t *outcome)
                 "the server knows the key %s from a different request; a new intent needs "
                 "a new name or key",
                 key);
+        } else if (outcome->status >= 300 && outcome->status < 400) {
+            explain_redirect(outcome);
         } else if (outcome->remembered && !job->set->silent) {
             once__cli_note("this was answered before: the answer is from the journal, and nothing "
                            "was sent; another --name is another intent");
@@ -161,6 +197,9 @@ static void explain(const job_t *job, const once_client_outcome_t *outcome)
             "%s: nothing was done by this attempt%s. The same command goes on, with other "
             "credentials",
             text, outcome->attempts > 1 ? "; an earlier one may have taken effect" : "");
+        break;
+    case ONCE_CLIENT_REDIRECTED:
+        explain_redirect(outcome);
         break;
     case ONCE_CLIENT_UNSENT:
         once__cli_say("%s; nothing was sent. The same command tries again", text);
@@ -566,10 +605,11 @@ const once__cli_command_t once__cli_call = {
         "command gives the same answer and exit code, and sends nothing. A different request\n"
         "under the same name is refused.\n"
         "\n"
-        "Exits with 0 after 2xx and 3xx, 1 after 4xx, 5 if the name or key belongs to another\n"
-        "request, 6 after a final 5xx, 7 if the server does not know the outcome, 8 if it gave\n"
-        "up and it may have taken effect, 9 if its time is over, 10 if nothing was sent, and 11\n"
-        "if the credentials were refused. docs/call.md explains them.\n",
+        "Exits with 0 after 2xx, 1 after 4xx, 5 if the name or key belongs to another request, 6\n"
+        "after a final 5xx, 7 if the server does not know the outcome, 8 if it gave up and it may\n"
+        "have taken effect, 9 if its time is over, 10 if nothing was sent, 11 if the credentials\n"
+        "were refused, and 12 after a redirect, which is not followed. docs/call.md explains "
+        "them.\n",
     .operands_max = 1,
     .options = options,
     .settings_size = sizeof(settings_t),
