@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -253,8 +254,10 @@ type intent struct {
 	Expires *float64 `json:"expires"`
 }
 
-// OpenJournal makes the directory, and removes intents that are a month too old. keep is how long after its first attempt an intent
-// may be sent again if no answer has said for how long the key is remembered; 0: a day.
+var own = regexp.MustCompile(`^[0-9a-f]{64}\.(json|.+\.new)$`) // what a journal calls its files
+
+// OpenJournal makes the directory, and removes intents that are a month too old; other files in it are left alone. keep is how long
+// after its first attempt an intent may be sent again if no answer has said for how long the key is remembered; 0: a day.
 func OpenJournal(directory string, keep time.Duration) (*Journal, error) {
 	j := &Journal{directory, orElse(keep, 24*time.Hour)}
 	if err := os.MkdirAll(directory, 0o700); err != nil {
@@ -264,7 +267,7 @@ func OpenJournal(directory string, keep time.Duration) (*Journal, error) {
 	for _, entry := range entries {
 		path := filepath.Join(directory, entry.Name())
 		info, err := entry.Info()
-		if err != nil || time.Since(info.ModTime()) < j.keep+month {
+		if err != nil || !own.MatchString(entry.Name()) || time.Since(info.ModTime()) < j.keep+month {
 			continue
 		}
 		found, err := readIntent(path)
@@ -327,7 +330,7 @@ func (j *Journal) ended(name string, expires time.Time) error {
 
 // put writes it whole, or not at all; publish is os.Link, which keeps what is there, or os.Rename.
 func (j *Journal) put(name string, made *intent, publish func(from, to string) error) error {
-	file, err := os.CreateTemp(j.directory, "*.new") // mode 0600
+	file, err := os.CreateTemp(j.directory, strings.TrimSuffix(filepath.Base(j.path(name)), "json")+"*.new") // mode 0600
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,35 @@ func TestClientJournal(t *testing.T) {
 	same(t, ask(t, "seen", key), deed{1, 1}, nil)
 	entries, err := os.ReadDir(directory)
 	same(t, len(entries), 1, err)
+}
+
+func TestClientForgets(t *testing.T) {
+	directory, want := t.TempDir(), []string{"half.new", "notes.txt", "orders.json"}
+	journal, err := OpenJournal(directory, time.Second)
+	same(t, nil, nil, err)
+	_, err = journal.key("old", "r", "k")
+	same(t, nil, nil, err)
+	for _, name := range want {
+		same(t, nil, nil, os.WriteFile(filepath.Join(directory, name), []byte("{"), 0o600))
+	}
+	same(t, nil, nil, os.Mkdir(filepath.Join(directory, "orders"), 0o700))
+	torn := ""
+	same(t, nil, nil, journal.put("torn", &intent{}, func(from, _ string) error { torn = from; return nil }))
+	same(t, nil, nil, os.WriteFile(torn, []byte("{"), 0o600)) // as a process that is killed leaves it
+	entries, err := os.ReadDir(directory)
+	for _, entry := range entries {
+		same(t, nil, err, os.Chtimes(filepath.Join(directory, entry.Name()), time.Unix(0, 0), time.Unix(0, 0)))
+	}
+	_, err = journal.key("new", "r", "k")
+	same(t, nil, nil, err)
+	_, err = OpenJournal(directory, time.Second)
+	same(t, nil, nil, err)
+	entries, err = os.ReadDir(directory)
+	same(t, len(entries), len(want)+2, err)
+	for _, name := range append(want, "orders", filepath.Base(journal.path("new"))) {
+		_, err = os.Stat(filepath.Join(directory, name))
+		same(t, nil, nil, err)
+	}
 }
 
 func TestClientPauses(t *testing.T) {

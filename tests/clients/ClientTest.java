@@ -255,15 +255,17 @@ final class ClientTest {
     static void oldIntentsAreForgotten(Path directory) throws Exception {
         Journal journal = new Journal(directory, Duration.ofSeconds(1));
         journal.key("old", "r", "k");
-        Files.writeString(directory.resolve("torn.new"), "{");
-        Files.writeString(directory.resolve("not-ours"), "{");
+        Files.writeString(directory.resolve("0".repeat(64) + ".torn.new"), "{");
+        for (String name : List.of("not-ours", "orders.json", "half.new")) {
+            Files.writeString(directory.resolve(name), "{");
+        }
         for (String name : names(directory)) {
             Files.setLastModifiedTime(directory.resolve(name), FileTime.fromMillis(0));
         }
         journal.key("new", "r", "k");
         new Journal(directory, Duration.ofSeconds(1));
         same(names(directory).stream().sorted().toList(),
-            Stream.of("not-ours", journal.path("new").getFileName().toString()).sorted().toList());
+            Stream.of("not-ours", "orders.json", "half.new", journal.path("new").getFileName().toString()).sorted().toList());
         // As the other packages write it.
         Files.writeString(journal.path("python"), "{\"version\": 1, \"request\": \"r\", \"key\": \"theirs\", \"created\": "
             + "1794898507.25, \"expires\": 4102444800.0}");

@@ -113,6 +113,25 @@ if (process.argv[2] === 'child') { // WAY URL HEADERS DIRECTORY
     });
   }
 
+  test('old intents are forgotten, and other files are left alone', () => {
+    const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'once-journal-'));
+    const journal = new Journal(directory, { keep: 1000 }), others = ['half.new', 'notes.txt', 'orders.json'];
+    journal.key('old', 'r', 'k');
+    for (const name of others) fs.writeFileSync(path.join(directory, name), '{');
+    fs.mkdirSync(path.join(directory, 'orders'));
+    let torn;
+    const link = fs.linkSync;
+    fs.linkSync = (from) => { torn = from; }; // what a process that is killed leaves
+    journal.key('torn', 'r', 'k');
+    fs.linkSync = link;
+    fs.writeFileSync(torn, '{');
+    for (const name of fs.readdirSync(directory)) fs.utimesSync(path.join(directory, name), 0, 0);
+    journal.key('new', 'r', 'k');
+    new Journal(directory, { keep: 1000 });
+    assert.deepEqual(fs.readdirSync(directory).sort(), [path.basename(journal.path('new')), 'orders', ...others].sort());
+    fs.rmSync(directory, { recursive: true });
+  });
+
   test('an abort is the end', async () => {
     const key = crypto.randomUUID(), controller = new AbortController();
     const answer = onceFetch(fetch, FAST)(`${GATE}/payments?plan=hold`, {

@@ -159,9 +159,24 @@ def test_others_are_left_alone():
 def test_old_intents_are_forgotten(tmp_path):
     journal = Journal(tmp_path, keep=1)
     journal.key("old", "r", "k")
-    (tmp_path / "torn.new").write_text("{")
+    (tmp_path / f"{'0' * 64}.torn.new").write_text("{")
+    others = ["notes.txt", "orders.json", "half.new"]
+    for name in others:
+        (tmp_path / name).write_text("{")
+    (tmp_path / "orders").mkdir()
     for name in os.listdir(tmp_path):
         os.utime(tmp_path / name, (0, 0))
     journal.key("new", "r", "k")
     Journal(tmp_path, keep=1)
-    assert os.listdir(tmp_path) == [os.path.basename(journal.path("new"))]
+    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(journal.path("new")), "orders", *others])
+
+
+def test_torn_intents_are_called_so_that_they_are_removed(tmp_path, monkeypatch):
+    """A process that is killed leaves the file that it was writing."""
+    journal, left = Journal(tmp_path, keep=1), []
+    monkeypatch.setattr(os, "link", lambda new, _: left.append(os.path.basename(new)))
+    journal.key("torn", "r", "k")
+    (tmp_path / left[0]).write_text("{")
+    os.utime(tmp_path / left[0], (0, 0))
+    Journal(tmp_path, keep=1)
+    assert not os.listdir(tmp_path)

@@ -16,6 +16,7 @@ class IntentChanged extends Error {}
 /** The key of this name may be forgotten by now: sending it again could take effect a second time. */
 class IntentExpired extends Error {}
 
+const OWN = /^[0-9a-f]{64}\.(json|.+\.new)$/; // what a journal calls its files
 const sha256 = (...parts) => parts.reduce((hash, part) => hash.update(part), crypto.createHash('sha256')).digest('hex');
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
@@ -48,9 +49,11 @@ class Journal {
     return path.join(this.directory, `${sha256(name)}.json`);
   }
 
-  /** Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent. */
+  /** Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent. Files that are not
+   * the journal's own are left alone. */
   forget() {
     for (const entry of fs.readdirSync(this.directory)) {
+      if (!OWN.test(entry)) continue;
       const file = path.join(this.directory, entry);
       try {
         if (Date.now() - fs.statSync(file).mtimeMs < this.keep + MONTH) continue;
@@ -82,7 +85,7 @@ class Journal {
 
   /** Writes it whole, or not at all. What another process has put there first is kept unless it is replaced. */
   put(name, made, replace) {
-    const file = this.path(name), temporary = path.join(this.directory, `${crypto.randomUUID()}.new`);
+    const file = this.path(name), temporary = path.join(this.directory, `${sha256(name)}.${crypto.randomUUID()}.new`);
     const handle = fs.openSync(temporary, 'wx', 0o600);
     try {
       fs.writeSync(handle, JSON.stringify(made));

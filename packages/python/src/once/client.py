@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import tempfile
 import time
 import uuid
@@ -31,6 +32,7 @@ __all__ = ["AsyncHTTPXTransport", "HTTPXTransport", "IntentChanged", "IntentExpi
 KEY, INTENT = "Idempotency-Key", "Once-Intent"
 PREFIX = "urn:once:problem:"
 MONTH = 30 * 86400.0
+OWN = re.compile(r"[0-9a-f]{64}\.(json|.+\.new)")  # what a journal calls its files
 REPEATED = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -95,8 +97,11 @@ class Journal:
         return os.path.join(self.directory, hashlib.sha256(name.encode()).hexdigest() + ".json")
 
     def forget(self) -> None:
-        """Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent."""
+        """Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent. Files
+        that are not the journal's own are left alone."""
         for entry in os.scandir(self.directory):
+            if not OWN.fullmatch(entry.name):
+                continue
             try:
                 if time.time() - entry.stat().st_mtime < self.keep + MONTH:
                     continue
@@ -130,7 +135,7 @@ class Journal:
     def _put(self, name: str, made: dict[str, Any], replace: bool) -> dict[str, Any]:
         """Writes it whole, or not at all. What another process has put there first is kept unless it is replaced."""
         path = self.path(name)
-        handle, new = tempfile.mkstemp(dir=self.directory, suffix=".new")
+        handle, new = tempfile.mkstemp(dir=self.directory, prefix=os.path.basename(path).removesuffix("json"), suffix=".new")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump(made, file)

@@ -20,6 +20,7 @@ import java.time.Instant;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.regex.Pattern;
 import once.Json;
 
 /**
@@ -28,6 +29,7 @@ import once.Json;
  */
 public final class Journal {
     private static final Duration MONTH = Duration.ofDays(30);
+    private static final Pattern OWN = Pattern.compile("[0-9a-f]{64}\\.(json|.+\\.new)"); // what a journal calls its files
     private final Path directory;
     private final Duration keep;
     private final boolean posix;
@@ -83,10 +85,14 @@ public final class Journal {
         }
     }
 
-    /** Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent. */
+    /**
+     * Removes what has been too old to be sent again for a month. Until then its name is not taken for a new intent. Files that are
+     * not the journal's own are left alone.
+     */
     private void forget() throws IOException {
         Instant now = Instant.now();
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(directory, "*.{json,new}")) {
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(directory,
+            entry -> OWN.matcher(entry.getFileName().toString()).matches())) {
             for (Path entry : entries) {
                 try {
                     if (Files.getLastModifiedTime(entry).toInstant().isAfter(now.minus(keep).minus(MONTH))) {
@@ -160,7 +166,7 @@ public final class Journal {
     /** Writes it whole, or not at all. What another process has put there first is kept unless it is replaced. */
     private Map<String, Object> put(String name, Map<String, Object> made, boolean replace) throws IOException {
         Path path = path(name);
-        Path temporary = Files.createTempFile(directory, "", ".new"); // mode 0600
+        Path temporary = Files.createTempFile(directory, sha256(name.getBytes(StandardCharsets.UTF_8)) + ".", ".new"); // mode 0600
         Map<String, Object> found = made;
         try {
             try (FileChannel channel = FileChannel.open(temporary, StandardOpenOption.WRITE)) {
