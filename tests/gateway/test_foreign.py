@@ -11,8 +11,8 @@ from harness.wait import PATIENCE
 
 
 def number():
-    """The version of nginx as modules have it: 1022001."""
-    major, minor, patch = environment.version()
+    """The version of nginx as modules have it: 1022001. Angie compares its own."""
+    major, minor, patch = environment.version("Angie") or environment.version()
     return major * 1000000 + minor * 1000 + patch
 
 

@@ -24,10 +24,11 @@ ROOT = os.geteuid() == 0
 
 
 @functools.lru_cache(maxsize=None)
-def version():
-    """Of nginx: (1, 22, 1). Angie says first which version it is itself."""
+def version(server="nginx"):
+    """Of nginx: (1, 22, 1). Angie says first which version it is itself, and no other server does: None."""
     says = subprocess.run([NGINX, "-V"], capture_output=True, text=True, check=True).stderr
-    return tuple(int(part) for part in re.search(r"nginx version: \w+/(\d+)\.(\d+)\.(\d+)", says).groups())
+    found = re.search(rf"^{server} version: \w+/(\d+)\.(\d+)\.(\d+)", says, re.MULTILINE)
+    return found and tuple(int(part) for part in found.groups())
 
 
 def packaged():
