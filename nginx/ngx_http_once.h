@@ -19,6 +19,8 @@
  *     handler     precontent: the context and the body; forwards what runs
  *     identify    the key, the scope and the target
  *     seek        finds a key in a JSON body while it streams
+ *     mcp         once_mcp: calls of tools, their errors and answers; rpc:
+ *                 reads and writes JSON-RPC; json: the text of a document
  *     body        the body's fingerprint, computed while it streams; limits on
  *                 bodies: once_memory, once_bodies
  *     admit       limits on new keys: once_quota (bucket.h), once_unknown_max
@@ -66,6 +68,8 @@ typedef struct ngx_http_once_route_s       ngx_http_once_route_t;
 typedef struct ngx_http_once_seen_s        ngx_http_once_seen_t;
 typedef struct ngx_http_once_probe_conf_s  ngx_http_once_probe_conf_t;
 typedef struct ngx_http_once_redact_s  ngx_http_once_redact_t;
+typedef struct ngx_http_once_mcp_s         ngx_http_once_mcp_t;
+typedef struct ngx_http_once_rpc_s         ngx_http_once_rpc_t;
 typedef struct ngx_http_once_run_s         ngx_http_once_run_t;
 typedef struct ngx_http_once_waiter_s      ngx_http_once_waiter_t;
 typedef struct ngx_http_once_stored_s      ngx_http_once_stored_t;
@@ -254,6 +258,7 @@ struct ngx_http_once_loc_conf_s {
     ngx_http_once_error_t        errors[NGX_HTTP_ONCE_PROBLEMS];
 
     ngx_http_once_redact_t      *redact;     /* NULL: nothing */
+    ngx_http_once_mcp_t         *mcp;        /* NULL: off */
     ngx_http_once_probe_conf_t  *probe;      /* NULL: none */
     ngx_str_t                    authorize;  /* a URI; "": none */
 
@@ -396,6 +401,7 @@ typedef struct {
     size_t                       file;         /* ... in a file */
 
     ngx_http_once_run_t         *run;          /* NULL until granted */
+    ngx_http_once_rpc_t         *rpc;          /* NULL without once_mcp */
     ngx_http_once_waiter_t      *waiter;       /* NULL unless it waited */
     ngx_http_once_authorize_t   *authorize;    /* NULL: not being asked */
     ngx_str_t                   *error;        /* $once_error_*; NULL: none */

@@ -63,6 +63,18 @@ ngx_http_once_describe(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
         break;
     }
 
+    if (ctx->rpc) {
+
+        if (ngx_http_once_mcp_describe(r, ctx, &text) != NGX_OK) {
+            return NGX_ERROR;
+        }
+
+        ask->description.data = text.data;
+        ask->description.len = text.len;
+
+        return NGX_OK;
+    }
+
     text = r->unparsed_uri;
 
     p = ngx_strlchr(text.data, text.data + text.len, '?');
@@ -189,6 +201,8 @@ static void
 ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     once_answer_t *answer)
 {
+    ngx_str_t  coding = ngx_string("accept-encoding");
+
     assert(ctx->phase == NGX_HTTP_ONCE_ASKING && ctx->run == NULL);
 
     ctx->run = ngx_pcalloc(r->pool, sizeof(ngx_http_once_run_t));
@@ -218,7 +232,12 @@ ngx_http_once_granted(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
     ngx_http_once_body_drop(ctx);
 
-    if (ngx_http_once_headers_add_claim(r, ctx) != NGX_OK) {
+    /* a coded answer could not be replayed under another id */
+
+    if ((ctx->rpc
+         && ngx_http_once_headers_drop_request(r, &coding) != NGX_OK)
+        || ngx_http_once_headers_add_claim(r, ctx) != NGX_OK)
+    {
         ngx_http_once_finalize(r, NGX_HTTP_INTERNAL_SERVER_ERROR);
         return;
     }

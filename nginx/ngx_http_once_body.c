@@ -173,11 +173,16 @@ ngx_http_once_add_bytes(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 {
     ngx_uint_t  i;
 
-    if (len == 0 || ctx->body == NULL) {
+    if (len == 0 || (ctx->body == NULL && ctx->rpc == NULL)) {
         return NGX_OK;
     }
 
-    ngx_http_once_take_json(ctx, len);
+    if (ctx->rpc == NULL) {
+        ngx_http_once_take_json(ctx, len);
+
+    } else if (ngx_http_once_mcp_add(r, ctx, data, len) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     for (i = 0; ctx->seeks && i < ctx->conf->key_pointers; i++) {
         ngx_http_once_seek_add(&ctx->seeks[i], data, len);

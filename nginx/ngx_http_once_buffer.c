@@ -246,7 +246,8 @@ ngx_http_once_too_large(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
     }
 
     return r->headers_out.content_length_n > (off_t) ctx->conf->store_body
-           || ngx_http_once_is_endless(r);
+           || (ngx_http_once_is_endless(r)
+               && !ngx_http_once_mcp_expects(r, ctx));
 }
 
 
@@ -471,6 +472,7 @@ ngx_http_once_overflow(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
             return NGX_ERROR;
         }
 
+        prefix->buf->flush = 1;    /* nothing may follow for a while */
         run->kept = prefix;
     }
 
@@ -556,6 +558,12 @@ ngx_http_once_buffer_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     run = ctx->run;
 
     rc = ngx_http_once_buffer_bytes(r, ctx, in, &rest);
+
+    if (rc == NGX_OK && ctx->rpc && ngx_http_once_mcp_asks(r, ctx)) {
+        /* it waits for what the client says to this */
+        rest = NULL;
+        rc = NGX_DECLINED;
+    }
 
     if (rc == NGX_DECLINED) {
         return ngx_http_once_overflow(r, ctx, rest);

@@ -10,7 +10,8 @@
 
 /*
  * Directives that are read outside of directives.c: by module.c, identify.c,
- * wait.c, admit.c, headers.c, redact.c, probe.c, problem.c and profile.c.
+ * wait.c, admit.c, headers.c, redact.c, mcp.c, probe.c, problem.c and
+ * profile.c.
  */
 
 char *ngx_http_once_set_on(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -24,6 +25,7 @@ char *ngx_http_once_set_replay_headers(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_once_set_redact(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+char *ngx_http_once_set_mcp(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_probe(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_error(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_once_set_error_body(ngx_conf_t *cf, ngx_command_t *cmd,
@@ -42,6 +44,12 @@ void *ngx_http_once_create_loc_conf(ngx_conf_t *cf);
 
 /* Sets what is not set: from the block around it, or by default. */
 void ngx_http_once_inherit(ngx_http_once_loc_conf_t *prev,
+    ngx_http_once_loc_conf_t *conf);
+
+/* Before the merge, where once_mcp is on: what is not written by hand. */
+ngx_int_t ngx_http_once_mcp_defaults(ngx_conf_t *cf,
+    ngx_http_once_loc_conf_t *conf);
+ngx_int_t ngx_http_once_identify_mcp_key(ngx_conf_t *cf,
     ngx_http_once_loc_conf_t *conf);
 
 /* The merge of a location with a profile, which is used instead of defaults. */

@@ -796,6 +796,13 @@ ngx_command_t  ngx_http_once_commands[] = {
       ngx_http_once_slot(store_no_store),
       NULL },
 
+    { ngx_string("once_mcp"),
+      NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
+      ngx_http_once_set_mcp,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("once_redact"),
       NGX_HTTP_ONCE_ANYWHERE|NGX_CONF_1MORE,
       ngx_http_once_set_redact,

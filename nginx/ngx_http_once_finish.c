@@ -243,7 +243,7 @@ ngx_http_once_collect(ngx_http_request_t *r, ngx_http_once_loc_conf_t *conf,
 /* Is there a body that is not recorded? */
 
 static ngx_uint_t
-ngx_http_once_omits(ngx_http_once_ctx_t *ctx)
+ngx_http_once_omits(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
     ngx_http_once_run_t  *run;
 
@@ -253,7 +253,8 @@ ngx_http_once_omits(ngx_http_once_ctx_t *ctx)
         return run->stream;
     }
 
-    return run->omit || (run->no_store && !ctx->conf->store_no_store);
+    return run->omit || (run->no_store && !ctx->conf->store_no_store)
+           || ngx_http_once_mcp_omits(r, ctx);
 }
 
 
@@ -267,7 +268,7 @@ ngx_http_once_record(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 
     response.status = (int) r->headers_out.status;
     response.retain_ms = run->retain_ms;
-    response.body_omitted = ngx_http_once_omits(ctx);
+    response.body_omitted = ngx_http_once_omits(r, ctx);
 
     if (!response.body_omitted) {
         response.body.data = run->data;
@@ -322,7 +323,18 @@ ngx_http_once_finish_cause(ngx_http_request_t *r, ngx_http_once_run_t *run)
 ngx_int_t
 ngx_http_once_finish(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
 {
-    switch (ngx_http_once_finish_judge(r, ctx)) {
+    once_judgement_t  judgement;
+
+    judgement = ngx_http_once_finish_judge(r, ctx);
+
+    if (judgement == ONCE_JUDGEMENT_RECORD
+        && ctx->run->said != ONCE_VERDICT_FINAL
+        && ngx_http_once_mcp_unanswered(r, ctx))
+    {
+        judgement = ONCE_JUDGEMENT_DOUBT;
+    }
+
+    switch (judgement) {
 
     case ONCE_JUDGEMENT_RECORD:
         return ngx_http_once_record(r, ctx);

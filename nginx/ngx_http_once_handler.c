@@ -287,7 +287,11 @@ ngx_http_once_body_done(ngx_http_request_t *r)
 
     /* a key that is not in a header may be in the body */
 
-    rc = ctx->conf->key_header.len ? NGX_OK : ngx_http_once_check_key(r, ctx);
+    rc = ctx->rpc ? ngx_http_once_mcp_read(r, ctx) : NGX_OK;
+
+    if (rc == NGX_OK && (ctx->rpc || ctx->conf->key_header.len == 0)) {
+        rc = ngx_http_once_check_key(r, ctx);
+    }
 
     if (rc == NGX_OK) {
         ngx_http_once_start(r, ctx);
@@ -320,9 +324,15 @@ ngx_http_once_read_body(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx)
         type.len = r->headers_in.content_type->value.len;
     }
 
-    ctx->body = once_body_new(ctx->conf->fingerprint, type);
+    if (ctx->conf->mcp) {
+        rc = ngx_http_once_mcp_begin(r, ctx);
 
-    if (ctx->body == NULL
+    } else {
+        ctx->body = once_body_new(ctx->conf->fingerprint, type);
+        rc = ctx->body ? NGX_OK : NGX_ERROR;
+    }
+
+    if (rc != NGX_OK
         || ngx_http_once_identify_seek(r, ctx) != NGX_OK
         || ngx_http_once_body_add_read(r, ctx) != NGX_OK)
     {
@@ -495,7 +505,7 @@ ngx_http_once_handler(ngx_http_request_t *r)
 
     ctx->conf = conf;
 
-    if (conf->key_header.len) {
+    if (conf->key_header.len && conf->mcp == NULL) {
         rc = ngx_http_once_check_key(r, ctx);
 
         if (rc == NGX_DECLINED) {

@@ -208,6 +208,13 @@ ngx_http_once_headers_strip_request(ngx_http_request_t *r)
 
 
 ngx_int_t
+ngx_http_once_headers_drop_request(ngx_http_request_t *r, ngx_str_t *name)
+{
+    return ngx_http_once_strip(r, name);
+}
+
+
+ngx_int_t
 ngx_http_once_headers_add_request(ngx_http_request_t *r, const char *name,
     const char *lowcase, u_char *data, size_t len)
 {
@@ -545,6 +552,14 @@ ngx_http_once_headers_replayable(ngx_http_once_loc_conf_t *conf, u_char *name,
 
     if (ngx_http_once_headers_is_framing(name, len)
         || ngx_http_once_headers_is_own(conf, name, len))
+    {
+        return 0;
+    }
+
+    /* a replay belongs to the session of its own request */
+
+    if (conf->mcp && len == sizeof("mcp-session-id") - 1
+        && ngx_strncasecmp(name, (u_char *) "mcp-session-id", len) == 0)
     {
         return 0;
     }

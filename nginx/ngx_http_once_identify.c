@@ -1151,6 +1151,32 @@ ngx_http_once_set_key(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* The key of a call is in _meta, or in the header. */
+
+ngx_int_t
+ngx_http_once_identify_mcp_key(ngx_conf_t *cf, ngx_http_once_loc_conf_t *conf)
+{
+    ngx_str_t  meta = ngx_string("json:/params/_meta/idempotencyKey");
+    ngx_str_t  header = ngx_string("$http_idempotency_key");
+
+    meta.data = ngx_pstrdup(cf->pool, &meta);    /* is rewritten */
+    conf->key_sources = ngx_array_create(cf->pool, 2,
+                                         sizeof(ngx_http_once_key_source_t));
+
+    if (meta.data == NULL || conf->key_sources == NULL
+        || ngx_http_once_add_source(cf, conf, &meta, 0) != NGX_CONF_OK
+        || ngx_http_once_add_source(cf, conf, &header, 0) != NGX_CONF_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    ngx_str_set(&conf->key_header, "");
+    conf->key_strict = 0;
+
+    return NGX_OK;
+}
+
+
 char *
 ngx_http_once_set_key_format(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

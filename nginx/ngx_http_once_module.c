@@ -158,6 +158,7 @@ ngx_http_once_create_loc_conf(ngx_conf_t *cf)
     conf->pass_on_error = NGX_CONF_UNSET;
     conf->replay_headers = NGX_CONF_UNSET_PTR;
     conf->redact = NGX_CONF_UNSET_PTR;
+    conf->mcp = NGX_CONF_UNSET_PTR;
     conf->probe = NGX_CONF_UNSET_PTR;
 
     return conf;
@@ -266,6 +267,7 @@ ngx_http_once_merge_values(ngx_http_once_loc_conf_t *prev,
     ngx_conf_merge_str_value(conf->echo_key, prev->echo_key, "");
     ngx_conf_merge_ptr_value(conf->replay_headers, prev->replay_headers, NULL);
     ngx_conf_merge_ptr_value(conf->redact, prev->redact, NULL);
+    ngx_conf_merge_ptr_value(conf->mcp, prev->mcp, NULL);
     ngx_conf_merge_ptr_value(conf->probe, prev->probe, NULL);
     ngx_conf_merge_ptr_value(conf->subject, prev->subject, NULL);
 }
@@ -334,6 +336,10 @@ ngx_http_once_merge(ngx_conf_t *cf, ngx_http_once_loc_conf_t *prev,
 
     *conf->written = *conf;
     conf->written->outer = prev->written ? prev->written : prev;
+
+    if (ngx_http_once_mcp_defaults(cf, conf) != NGX_OK) {
+        return NGX_ERROR;
+    }
 
     if (conf->profile == NULL) {
         conf->profile = prev->profile;

@@ -518,9 +518,14 @@ ngx_http_once_problem_send_as(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    b = conf->error_body
+    b = conf->error_body && ctx->rpc == NULL
         ? ngx_http_once_problem_own_body(r, conf)
         : ngx_http_once_problem_body(r, ctx->error);
+
+    if (ctx->rpc) {
+        b = ngx_http_once_mcp_problem(r, ctx, code, b, retry_after);
+        status = ngx_http_once_mcp_status(ctx, status);
+    }
 
     if (b == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -534,7 +539,10 @@ ngx_http_once_problem_send_as(ngx_http_request_t *r,
     r->headers_out.content_length_n = b->last - b->pos;
     ngx_str_set(&r->headers_out.content_type, "application/problem+json");
 
-    if (conf->error_body) {
+    if (ctx->rpc) {
+        ngx_str_set(&r->headers_out.content_type, "application/json");
+
+    } else if (conf->error_body) {
         r->headers_out.content_type = conf->error_type;
     }
 

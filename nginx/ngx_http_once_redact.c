@@ -7,6 +7,7 @@
  * all: it is not JSON, it is encoded, or it is not valid.
  */
 #include "ngx_http_once_conf.h"
+#include "ngx_http_once_json.h"
 #include "ngx_http_once_request.h"
 
 #include <jansson.h>  /* after nginx's headers, which define _GNU_SOURCE */
@@ -29,128 +30,12 @@ struct ngx_http_once_redact_s {
 
 /* A value of the document. */
 typedef struct {
-    u_char                      *start;
-    u_char                      *end;
+    const u_char                *start;
+    const u_char                *end;
 } ngx_http_once_range_t;
 
 
 /* ------------------------------------------------------------ the document */
-
-/*
- * These go through a document that is known to be valid. Nevertheless they
- * never read beyond its end.
- */
-
-static u_char *
-ngx_http_once_skip_space(u_char *p, u_char *last)
-{
-    while (p < last && (*p == ' ' || *p == '\t' || *p == CR || *p == LF)) {
-        p++;
-    }
-
-    return p;
-}
-
-
-static u_char *
-ngx_http_once_skip_string(u_char *p, u_char *last)
-{
-    for (p++; p < last && *p != '"'; p++) {
-
-        if (*p == '\\') {
-            p++;
-        }
-    }
-
-    return p < last ? p + 1 : last;
-}
-
-
-static u_char *
-ngx_http_once_skip_value(u_char *p, u_char *last)
-{
-    ngx_uint_t  depth;
-
-    depth = 0;
-
-    while (p < last) {
-
-        switch (*p) {
-
-        case '"':
-            p = ngx_http_once_skip_string(p, last);
-            break;
-
-        case '{':
-        case '[':
-            depth++;
-            p++;
-            break;
-
-        case '}':
-        case ']':
-            if (depth == 0) {
-                return p;
-            }
-
-            depth--;
-            p++;
-            break;
-
-        case ',':
-        case ' ':
-        case '\t':
-        case CR:
-        case LF:
-            if (depth == 0) {
-                return p;
-            }
-
-            /* fall through */
-
-        default:
-            p++;
-            continue;
-        }
-
-        if (depth == 0) {
-            return p;
-        }
-    }
-
-    return last;
-}
-
-
-/* Is the text between the quotes of a string this name? */
-
-static ngx_uint_t
-ngx_http_once_is_member(u_char *start, u_char *end, ngx_str_t *name)
-{
-    size_t       len;
-    json_t      *text;
-    ngx_uint_t   same;
-
-    if (ngx_strlchr(start, end, '\\') == NULL) {
-        return (size_t) (end - start) == name->len
-               && ngx_memcmp(start, name->data, name->len) == 0;
-    }
-
-    text = json_loadb((char *) start - 1, end - start + 2, JSON_DECODE_ANY,
-                      NULL);
-    if (text == NULL) {
-        return 1;    /* not readable: it may be the one */
-    }
-
-    len = json_string_length(text);
-    same = len == name->len
-           && ngx_memcmp(json_string_value(text), name->data, len) == 0;
-
-    json_decref(text);
-
-    return same;
-}
-
 
 static ngx_uint_t
 ngx_http_once_is_element(ngx_uint_t i, ngx_str_t *name)
@@ -171,10 +56,10 @@ ngx_http_once_is_element(ngx_uint_t i, ngx_str_t *name)
 /* Adds what the names from `level` on lead to, beginning with a value at p. */
 
 static ngx_int_t
-ngx_http_once_find(ngx_array_t *ranges, u_char *p, u_char *last,
+ngx_http_once_find(ngx_array_t *ranges, const u_char *p, const u_char *last,
     ngx_http_once_pointer_t *pointer, ngx_uint_t level)
 {
-    u_char                 *name, *end;
+    const u_char           *name, *end;
     ngx_uint_t              i, is_object, leads;
     ngx_http_once_range_t  *range;
 
@@ -185,7 +70,7 @@ ngx_http_once_find(ngx_array_t *ranges, u_char *p, u_char *last,
         }
 
         range->start = p;
-        range->end = ngx_http_once_skip_value(p, last);
+        range->end = ngx_http_once_json_skip_value(p, last);
 
         return NGX_OK;
     }
@@ -195,18 +80,20 @@ ngx_http_once_find(ngx_array_t *ranges, u_char *p, u_char *last,
     }
 
     is_object = *p == '{';
-    p = ngx_http_once_skip_space(p + 1, last);
+    p = ngx_http_once_json_skip_space(p + 1, last);
 
     for (i = 0; p < last && *p != '}' && *p != ']'; i++) {
 
         if (is_object) {
             name = p + 1;
-            p = ngx_http_once_skip_string(p, last);
+            p = ngx_http_once_json_skip_string(p, last);
             end = p - 1;
-            leads = ngx_http_once_is_member(name, end, &pointer->name[level]);
+            leads = ngx_http_once_json_is(name, end,
+                                          pointer->name[level].data,
+                                          pointer->name[level].len);
 
-            p = ngx_http_once_skip_space(p, last);
-            p = ngx_http_once_skip_space(p < last ? p + 1 : p, last);
+            p = ngx_http_once_json_skip_space(p, last);
+            p = ngx_http_once_json_skip_space(p < last ? p + 1 : p, last);
 
         } else {
             leads = ngx_http_once_is_element(i, &pointer->name[level]);
@@ -219,10 +106,11 @@ ngx_http_once_find(ngx_array_t *ranges, u_char *p, u_char *last,
             return NGX_ERROR;
         }
 
-        p = ngx_http_once_skip_space(ngx_http_once_skip_value(p, last), last);
+        p = ngx_http_once_json_skip_value(p, last);
+        p = ngx_http_once_json_skip_space(p, last);
 
         if (p < last && *p == ',') {
-            p = ngx_http_once_skip_space(p + 1, last);
+            p = ngx_http_once_json_skip_space(p + 1, last);
         }
     }
 
@@ -250,7 +138,8 @@ static ngx_int_t
 ngx_http_once_cut(ngx_pool_t *pool, ngx_array_t *ranges,
     once_response_t *response)
 {
-    u_char                 *p, *from, *last, *body;
+    u_char                 *p, *body;
+    const u_char           *from, *last;
     ngx_uint_t              i;
     ngx_http_once_range_t  *range;
 
@@ -264,7 +153,7 @@ ngx_http_once_cut(ngx_pool_t *pool, ngx_array_t *ranges,
     }
 
     p = body;
-    from = (u_char *) response->body.data;
+    from = response->body.data;
     last = from + response->body.len;
 
     for (i = 0; i < ranges->nelts; i++) {
@@ -438,7 +327,7 @@ ngx_int_t
 ngx_http_once_redact(ngx_pool_t *pool, ngx_http_once_loc_conf_t *conf,
     once_response_t *response)
 {
-    u_char                   *p, *last;
+    const u_char             *p, *last;
     ngx_uint_t                i;
     ngx_array_t               ranges;
     ngx_http_once_redact_t   *redact;
@@ -467,9 +356,9 @@ ngx_http_once_redact(ngx_pool_t *pool, ngx_http_once_loc_conf_t *conf,
         return NGX_ERROR;
     }
 
-    p = (u_char *) response->body.data;
+    p = response->body.data;
     last = p + response->body.len;
-    p = ngx_http_once_skip_space(p, last);
+    p = ngx_http_once_json_skip_space(p, last);
     pointer = redact->pointers.elts;
 
     for (i = 0; i < redact->pointers.nelts; i++) {

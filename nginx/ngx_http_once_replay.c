@@ -472,6 +472,7 @@ ngx_http_once_replay_send(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
     ngx_uint_t replayed)
 {
     int                   code;
+    ngx_int_t             rc;
     once_response_t       response = ONCE_RESPONSE_INIT;
     const once_record_t  *record;
 
@@ -485,6 +486,21 @@ ngx_http_once_replay_send(ngx_http_request_t *r, ngx_http_once_ctx_t *ctx,
 
         return ngx_http_once_problem_send(r, ctx->conf, NGX_HTTP_ONCE_P_STORE,
                                           NULL, 1);
+    }
+
+    if (ctx->rpc) {
+        rc = ngx_http_once_mcp_replay(r, ctx, &response);
+
+        if (rc == NGX_BUSY) {
+            return ngx_http_once_problem_refuse_crowded(r, ctx,
+                                                  NGX_HTTP_ONCE_C_NO_MEMORY);
+        }
+
+        if (rc != NGX_OK) {
+            return rc == NGX_DECLINED
+                   ? ngx_http_once_mcp_send_omitted(r, ctx, response.status)
+                   : NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
     ngx_http_clean_header(r);

@@ -278,6 +278,58 @@ ngx_int_t ngx_http_once_redact(ngx_pool_t *pool,
     ngx_http_once_loc_conf_t *conf, once_response_t *response);
 
 
+/* ------------------------------------------------------------------- mcp.c */
+
+/* Before the body is read, and for each piece of it. */
+ngx_int_t ngx_http_once_mcp_begin(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+ngx_int_t ngx_http_once_mcp_add(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, u_char *data, size_t len);
+
+/*
+ * The message is complete. NGX_OK: it calls a guarded tool; NGX_DECLINED: it
+ * passes; NGX_DONE: it was refused; NGX_ERROR.
+ */
+ngx_int_t ngx_http_once_mcp_read(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* What a record says about itself. */
+ngx_int_t ngx_http_once_mcp_describe(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_str_t *text);
+
+/* A JSON-RPC error with a problem as its data, and its status. */
+ngx_buf_t *ngx_http_once_mcp_problem(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_http_once_problem_e problem,
+    ngx_buf_t *data, time_t retry_after);
+ngx_uint_t ngx_http_once_mcp_status(ngx_http_once_ctx_t *ctx,
+    ngx_uint_t status);
+
+/* Whether the response is an answer in events, which end. */
+ngx_uint_t ngx_http_once_mcp_expects(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* Whether the backend waits for the client before it answers. */
+ngx_uint_t ngx_http_once_mcp_asks(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* Whether the body could not be replayed under another id. */
+ngx_uint_t ngx_http_once_mcp_omits(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/* Whether a complete response has no answer to the call in it. */
+ngx_uint_t ngx_http_once_mcp_unanswered(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx);
+
+/*
+ * Puts the id of this request into a recorded answer. NGX_OK; NGX_DECLINED:
+ * there is no answer; NGX_BUSY: once_memory is used up; NGX_ERROR.
+ */
+ngx_int_t ngx_http_once_mcp_replay(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, once_response_t *response);
+ngx_int_t ngx_http_once_mcp_send_omitted(ngx_http_request_t *r,
+    ngx_http_once_ctx_t *ctx, ngx_int_t status);
+
+
 /* --------------------------------------------------------------- problem.c */
 
 /* The problem is the answer. Returns what a content handler returns. */
@@ -346,6 +398,10 @@ ngx_int_t ngx_http_once_headers_add_request(ngx_http_request_t *r,
     const char *name, const char *lowcase, u_char *data, size_t len);
 ngx_int_t ngx_http_once_headers_add_claim(ngx_http_request_t *r,
     ngx_http_once_ctx_t *ctx);
+
+/* Removes a header of the request; `name` is lower case. */
+ngx_int_t ngx_http_once_headers_drop_request(ngx_http_request_t *r,
+    ngx_str_t *name);
 
 /* Does a backend's Once-Body ask to leave the body out? */
 ngx_uint_t ngx_http_once_headers_omit(ngx_str_t *value);

@@ -32,6 +32,7 @@ static const once__gate_setting_t settings[] = {
     {"key", ONCE__GATE_LIST},
     {"key_format", 0},
     {"lease", ONCE__GATE_POLICY},
+    {"mcp", ONCE__GATE_LIST},
     {"name", 0},
     {"on_store_error", 0},
     {"probe", ONCE__GATE_LIST},

@@ -180,7 +180,7 @@ static void what_is_printed_can_be_kept(void **state)
             "store_body=64k retry_after=3 "
             "on_store_error=fail replay_header=X-Again replay_headers=ETag,X-B "
             "docs=https://example.com/a,b probe=http://127.0.0.1:3000/outcome,timeout=2s name=a "
-            "early_lookup=on scope=none quota=100/1h unknown_max=50 profile=acp "
+            "early_lookup=on scope=none quota=100/1h unknown_max=50 profile=acp mcp=all "
             "error=key-reused,status=400,code=again error_body=$once_error_detail echo_key=X-Key "
             "expires_header=off key_format=uuid scope_path=on",
             "--auth", "https://localhost:4431/me", "--set", "client_max_body_size 1g", NULL);

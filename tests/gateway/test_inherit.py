@@ -205,6 +205,12 @@ def once_store_no_store(gw):
     expect.replay(gw.post("k"), original)
 
 
+@row("once_mcp all;")
+def once_mcp(gw):
+    response = gw.request("POST", "/", "k", b"not JSON", [("Content-Type", "application/json")])
+    assert response.status == 400 and response.json()["error"]["code"] == -32700
+
+
 @row("once_redact X-Own;")
 def once_redact(gw):
     gw.upstream.default = answer(201, [("X-Own", "1")], b"kept")
