@@ -96,6 +96,7 @@ class Show:
         until(self.settled, "what becomes of the mail")
         self.await_notices(2)
         self.count(2)
+        notifier.push.wait(lambda provider: len(provider.requests) >= 3, PATIENCE)
         say(f"\n   One transfer, one push: the provider was asked twice for it ({len(notifier.push.requests)} requests in all) "
             "and sent it once,\n   because it deduplicates by the key that notify derives from the event's id.")
         self.honest_about_mail()
