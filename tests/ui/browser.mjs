@@ -3,36 +3,20 @@
 // store; the address of an operator of a consumer. Node's modules are in the current directory.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
-import { createRequire } from 'node:module';
 import path from 'node:path';
 import { execFileSync } from 'node:child_process';
+import { load, launch } from './chromium.mjs';
 
-const load = createRequire(path.join(process.cwd(), 'x.js'));
-const { chromium } = load('playwright-core');
 const axe = fs.readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
 const [address, viewer, other, directory, once, store, messages] = process.argv.slice(2);
 const base = address.split('#')[0];
 const HOSTILE = '<img src=x onerror=alert(1)>';
 const complaints = [];
 
-const context = await chromium.launchPersistentContext(fs.mkdtempSync(path.join(directory, 'profile-')), {
-    executablePath: '/usr/bin/chromium',
-    headless: true,
+const { context, page } = await launch(directory, {
     viewport: { width: 1280, height: 900 },
     timezoneId: 'Asia/Tokyo',
-    args: [
-        '--headless',
-        '--no-sandbox',
-        '--disable-gpu',
-        '--disable-quic',
-        '--no-first-run',
-        '--disable-background-networking',
-        '--disable-component-update',
-        '--disable-sync',
-    ],
 });
-context.setDefaultTimeout(60000);
-const page = context.pages()[0] || (await context.newPage());
 
 function watch(tab) {
     tab.on('pageerror', (error) => complaints.push(`error: ${error.message}`));

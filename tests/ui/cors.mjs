@@ -1,30 +1,11 @@
 // A person and a page of another origin, in a real browser. cors.mjs ORIGIN GATE DIRECTORY: of the page and of the gate; where the
 // profile goes. Node's modules are in the current directory.
 import assert from 'node:assert/strict';
-import fs from 'node:fs';
-import { createRequire } from 'node:module';
-import path from 'node:path';
+import { launch } from './chromium.mjs';
 
-const load = createRequire(path.join(process.cwd(), 'x.js'));
-const { chromium } = load('playwright-core');
 const [origin, gate, directory] = process.argv.slice(2);
 
-const context = await chromium.launchPersistentContext(fs.mkdtempSync(path.join(directory, 'profile-')), {
-    executablePath: '/usr/bin/chromium',
-    headless: true,
-    args: [
-        '--headless',
-        '--no-sandbox',
-        '--disable-gpu',
-        '--disable-quic',
-        '--no-first-run',
-        '--disable-background-networking',
-        '--disable-component-update',
-        '--disable-sync',
-    ],
-});
-context.setDefaultTimeout(60000);
-const page = context.pages()[0] || (await context.newPage());
+const { context, page } = await launch(directory);
 const ok = (what) => console.log(`ok: ${what}`);
 // In the page: `send` is its own.
 const send = (...args) => page.evaluate((words) => send(...words), args);
