@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/hash.h"
@@ -501,6 +502,9 @@ int once__cli_batch(once_client_t *client, const char *path,
         code = read_lines(&batch);
     }
     if (code == ONCE__CLI_OK) {
+        if (options->is_emptied) {
+            (void)!ftruncate(fileno(options->out), 0); /* a pipe cannot, and need not */
+        }
         once__cli_progress_start(&batch.progress);
         run(&batch);
         once__cli_progress_clear(&batch.progress);

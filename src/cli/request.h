@@ -68,7 +68,8 @@ typedef struct once__cli_batch_options {
     const once__cli_request_t *common; /* headers for every line */
     unsigned parallel;
     int silent;
-    FILE *out; /* results */
+    FILE *out;      /* results */
+    int is_emptied; /* when the file is found to be good */
 } once__cli_batch_options_t;
 
 /* Makes the calls of FILE. Returns an exit code. */

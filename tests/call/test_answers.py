@@ -358,6 +358,23 @@ def test_journal_of_the_user(backend, tmp_path):
     assert os.stat(tmp_path / "state/here/once/call").st_mode & 0o777 == 0o700
 
 
+def test_output_is_kept_until_there_is_another(backend, caller, tmp_path):
+    out = tmp_path / "out"
+    caller.run("--name", "k", "-d", "k", "-o", str(out), f"{backend.url}/pay", check=0)
+    before = out.read_text()
+    caller.run("--name", "k", "-d", "k", "-o", str(out), "ftp://127.0.0.1/", check=2)
+    assert json.loads(before) == {"id": "k", "tries": 1} and out.read_text() == before
+    caller.run("--name", "k", "-d", "k", "-o", str(out), f"{backend.url}/pay", check=0)
+    assert out.read_text() == before
+
+
+def test_body_that_is_not_kept_is_said(backend, caller):
+    backend.headers = [("Once-Body", "omitted")]
+    words = ["--name", "w", "-d", "w", f"{backend.url}/pay"]
+    for _ in range(2):
+        assert "the body of the answer was not kept" in caller.run(*words, check=0).stderr
+
+
 def test_output(backend, caller, tmp_path):
     out = tmp_path / "out"
     done = caller.run("--name", "o", "-d", "o", "-i", "-o", str(out), "-w", r"%{http_code} %{num_retries} %{end}%%\n",

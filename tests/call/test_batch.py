@@ -122,8 +122,25 @@ def test_batch_goes_on_after_an_outage(tmp_path, backend):
 def test_file_is_checked_before_anything_is_sent(tmp_path, backend, line, said):
     path = tmp_path / "lines"
     path.write_text('{"name": "good", "json": {"id": "good"}}\n\n' + line + "\n")
-    refused = Caller(tmp_path).run("--batch", str(path), "--parallel-max", "1", f"{backend.url}/pay", check=2)
+    (tmp_path / "results").write_text("of an earlier run\n")
+    refused = Caller(tmp_path).run("--batch", str(path), "-o", str(tmp_path / "results"), "--parallel-max", "1",
+                                   f"{backend.url}/pay", check=2)
+    assert (tmp_path / "results").read_text() == "of an earlier run\n"
     assert f"line 3: {said}" in refused.stderr and "secret" not in refused.stderr and not backend.requests
+
+
+def test_results_do_not_replace_the_file(tmp_path, backend):
+    file = write_lines(tmp_path / "lines", [{"name": "a", "data": "a"}])
+    before = (tmp_path / "lines").read_bytes()
+    for out in ("lines", "link"):
+        if out == "link":
+            os.symlink("lines", tmp_path / "link")
+        refused = Caller(tmp_path).run("--batch", file, "-o", str(tmp_path / out), f"{backend.url}/pay", check=2)
+        assert "would replace the file" in refused.stderr and (tmp_path / "lines").read_bytes() == before
+    assert not backend.requests
+    (tmp_path / "results").write_text("x" * 100000)
+    Caller(tmp_path).run("--batch", file, "-o", str(tmp_path / "results"), f"{backend.url}/pay", check=0)
+    assert [line["line"] for line in read_lines(tmp_path / "results")] == [1]
 
 
 @pytest.mark.parametrize("line, body", [

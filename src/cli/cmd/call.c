@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -35,6 +36,7 @@ typedef struct job {
     FILE *out;
     int is_terminal; /* standard error */
     int is_shown;    /* a line about a pause */
+    int is_emptied;  /* the output */
     int several;     /* one result on each line */
     size_t running;
     int code;
@@ -183,6 +185,10 @@ static void explain(const job_t *job, const once_client_outcome_t *outcome)
         } else if (outcome->replayed && !job->set->silent) {
             once__cli_note("an earlier attempt took effect: the server repeats its answer");
         }
+        if (outcome->body_omitted) {
+            once__cli_say("the body of the answer was not kept: it is over 16 MiB, or the server "
+                          "does not repeat it");
+        }
         if (outcome->error != ONCE_OK) {
             once__cli_say("the answer is not in the journal: %s", once_error_text(outcome->error));
         }
@@ -222,11 +228,21 @@ static void explain(const job_t *job, const once_client_outcome_t *outcome)
     }
 }
 
+/* What an earlier run has written goes when there is something to write instead. */
+static void empty_output(job_t *job)
+{
+    if (job->out != stdout && !job->is_emptied) {
+        (void)!ftruncate(fileno(job->out), 0); /* a pipe cannot, and need not */
+    }
+    job->is_emptied = 1;
+}
+
 static void on_end(once_client_t *client, const once_client_outcome_t *outcome, void *data)
 {
     job_t *job = data;
 
     clear_line(job);
+    empty_output(job);
     job->running--;
     job->code = once__cli_worse_exit(job->code, once__cli_outcome_exit(outcome));
     if (job->set->report || job->several) {
@@ -385,6 +401,9 @@ static int resume(job_t *job)
     int code;
 
     job->several = name == NULL;
+    if (job->several) {
+        empty_output(job);
+    }
     code = once_client_scan_sync(job->client, name, resume_one, job);
     while (job->running > 0) {
         (void)once_client_wait(job->client, -1);
@@ -421,7 +440,14 @@ static int call_batch(job_t *job)
         .parallel = job->set->parallel.given ? (unsigned)job->set->parallel.value : PARALLEL,
         .silent = job->set->silent,
         .out = job->out,
+        .is_emptied = job->out != stdout,
     };
+    struct stat file, out;
+
+    if (stat(job->set->batch, &file) == 0 && fstat(fileno(job->out), &out) == 0 &&
+        S_ISREG(out.st_mode) && file.st_dev == out.st_dev && file.st_ino == out.st_ino) {
+        return once__cli_usage(job->call->command, "the results would replace the file of --batch");
+    }
 
     options.defaults.keep_request = 0; /* the file has the requests */
     job->several = 1;
@@ -498,7 +524,7 @@ static int open_output(job_t *job)
 {
     const char *path = job->set->output;
 
-    job->out = path != NULL && strcmp(path, "-") != 0 ? fopen(path, "we") : stdout;
+    job->out = path != NULL && strcmp(path, "-") != 0 ? fopen(path, "ae") : stdout;
     if (job->out == NULL) {
         once__cli_say("cannot write %s: %s", once__cli_shown(path).text, strerror(errno));
         return ONCE__CLI_STORE;
