@@ -26,6 +26,14 @@ var ErrIntentChanged = errors.New("once: another request has this name in the jo
 // ErrIntentExpired: the key of this name may be forgotten by now: sending it again could take effect a second time.
 var ErrIntentExpired = errors.New("once: first sent too long ago; find out what became of it before it gets a new name")
 
+// Redirected is the error for an answer that is a redirect. An http.Client would follow it: 307 and 308 send the write, its key and
+// its headers to another address; the others ask that with GET, and its answer would pass for the answer to the write.
+type Redirected struct{ Response *http.Response } // its body can be read
+
+func (r *Redirected) Error() string {
+	return fmt.Sprintf("once: %d to %q is not followed: a write is for one URL", r.Response.StatusCode, r.Response.Header.Get("Location"))
+}
+
 const (
 	intentHeader  = "Once-Intent"
 	problemPrefix = "urn:once:problem:"
@@ -34,7 +42,8 @@ const (
 
 // Transport is the client's side: an http.RoundTripper that gives each POST and PATCH an Idempotency-Key unless it has one, and
 // repeats it with that, its bytes unchanged, until the answer says that repeating is of no use. What cannot be sent within the
-// deadline ends as it would without this: with the last answer, or the last error. Answers are read whole.
+// deadline ends as it would without this: with the last answer, or the last error. Answers are read whole. A redirect is the error
+// *Redirected, whatever CheckRedirect says.
 //
 //	client := &http.Client{Transport: &once.Transport{}}
 type Transport struct {
@@ -93,6 +102,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	until := time.Now().Add(orElse(t.Deadline, time.Minute))
+	var expires time.Time // the earliest that an answer has told; zero: none has
 	for attempt := 0; ; attempt++ {
 		var wait time.Duration
 		response, err := next.RoundTrip(prepare(request, key, body))
@@ -100,20 +110,28 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			err = keepBody(response)
 		}
 		if err == nil {
-			again, least := t.judge(name, response)
+			again, least := t.judge(name, response, &expires)
 			if !again {
-				return response, nil
+				return unlessRedirected(response)
 			}
 			wait = least
 		}
 		wait += t.pause(attempt)
-		if time.Now().Add(wait).After(until) || !sleep(request.Context(), wait) {
+		next := time.Now().Add(wait)
+		if next.After(until) || !expires.IsZero() && !next.Before(expires) || !sleep(request.Context(), wait) {
 			if err == nil {
 				return response, nil
 			}
 			return nil, err
 		}
 	}
+}
+
+func unlessRedirected(response *http.Response) (*http.Response, error) {
+	if response.StatusCode/100 == 3 && response.StatusCode != http.StatusNotModified {
+		return nil, &Redirected{response}
+	}
+	return response, nil
 }
 
 func orElse(given, usual time.Duration) time.Duration {
@@ -185,12 +203,16 @@ func keepBody(response *http.Response) error {
 }
 
 // judge says whether to send it again, and how long to wait at least.
-func (t *Transport) judge(name string, response *http.Response) (bool, time.Duration) {
-	expires, wrong := http.ParseTime(response.Header.Get("Idempotency-Expires"))
-	if wrong == nil && name != "" {
-		_ = t.Journal.ended(name, expires) // the answer is there; without this the journal is stricter
+func (t *Transport) judge(name string, response *http.Response, expires *time.Time) (bool, time.Duration) {
+	if told, wrong := http.ParseTime(response.Header.Get("Idempotency-Expires")); wrong == nil {
+		if expires.IsZero() || told.Before(*expires) {
+			*expires = told
+		}
+		if name != "" {
+			_ = t.Journal.ended(name, *expires) // the answer is there; without this the journal is stricter
+		}
 	}
-	if response.Header.Get("Idempotent-Replayed") == "true" || wrong == nil && expires.Before(time.Now()) {
+	if response.Header.Get("Idempotent-Replayed") == "true" {
 		return false, 0
 	}
 	body, _ := io.ReadAll(response.Body) // from memory

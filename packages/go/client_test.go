@@ -7,8 +7,10 @@ package once
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +57,7 @@ func send(transport *Transport, url, body string, headers ...string) (answered, 
 	return answered{response.StatusCode, response.Header.Get("Idempotent-Replayed") == "true", name, paid.Key}, err
 }
 
-type deed struct{ Requests, Payments int }
+type deed struct{ Requests, Payments, Elsewhere int }
 
 func ask(t *testing.T, verb, key string) deed {
 	gate, _ := world(t)
@@ -93,12 +95,12 @@ func TestClientRetries(t *testing.T) {
 	gate, lossy := world(t)
 	got, err := send(fast(), gate+"/payments?plan=429,500,ok", payment)
 	same(t, got, answered{201, false, "", got.key}, err)
-	same(t, ask(t, "seen", got.key), deed{3, 1}, nil)
+	same(t, ask(t, "seen", got.key), deed{3, 1, 0}, nil)
 
 	key := newKey(t)
 	got, err = send(fast(), lossy+"/payments", payment, "Idempotency-Key", key)
 	same(t, got, answered{201, true, "", key}, err)
-	same(t, ask(t, "seen", key), deed{1, 1}, nil)
+	same(t, ask(t, "seen", key), deed{1, 1, 0}, nil)
 }
 
 func TestClientWaitsForWhatIsInFlight(t *testing.T) {
@@ -118,7 +120,7 @@ func TestClientWaitsForWhatIsInFlight(t *testing.T) {
 	got, err := send(waiting, gate+"/payments?plan=hold", payment, "Idempotency-Key", key)
 	same(t, got, answered{201, true, "", key}, err)
 	same(t, pauses > 0, true, <-first)
-	same(t, ask(t, "seen", key), deed{1, 1}, nil)
+	same(t, ask(t, "seen", key), deed{1, 1, 0}, nil)
 }
 
 func TestClientStops(t *testing.T) {
@@ -126,7 +128,7 @@ func TestClientStops(t *testing.T) {
 	key := newKey(t)
 	got, err := send(fast(), gate+"/held?plan=cut", payment, "Idempotency-Key", key)
 	same(t, got, answered{409, false, "outcome-unknown", ""}, err)
-	same(t, ask(t, "seen", key), deed{1, 1}, nil)
+	same(t, ask(t, "seen", key), deed{1, 1, 0}, nil)
 
 	key = newKey(t)
 	_, err = send(fast(), gate+"/payments", payment, "Idempotency-Key", key)
@@ -145,10 +147,41 @@ func TestClientStops(t *testing.T) {
 	key = newKey(t)
 	got, err = send(short(), gate+"/payments?plan=429", payment, "Idempotency-Key", key)
 	same(t, got, answered{429, false, "", ""}, err)
-	same(t, ask(t, "seen", key), deed{4, 0}, nil)
+	same(t, ask(t, "seen", key), deed{4, 0, 0}, nil)
 	if _, err = send(short(), "http://127.0.0.1:1/payments", payment); err == nil {
 		t.Fatal("an answer from nobody")
 	}
+}
+
+func TestClientDoesNotFollowRedirects(t *testing.T) {
+	gate, _ := world(t)
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		key, redirected := newKey(t), (*Redirected)(nil)
+		got, err := send(fast(), fmt.Sprintf("%s/payments?plan=%d", gate, status), payment, "Idempotency-Key", key,
+			"Authorization", "Bearer s3cret")
+		if !errors.As(err, &redirected) || !strings.Contains(err.Error(), key) {
+			t.Fatalf("%d: %+v, %v", status, got, err)
+		}
+		same(t, redirected.Response.StatusCode, status, nil)
+		same(t, ask(t, "seen", key), deed{1, 0, 0}, nil)
+	}
+}
+
+// Not after the earliest time that an answer has told, however the attempts since then have ended.
+func TestClientDoesNotOutliveTheKey(t *testing.T) {
+	count := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if count++; count == 1 {
+			w.Header().Set("Idempotency-Expires", time.Now().Add(time.Minute).UTC().Format(http.TimeFormat))
+		}
+		w.WriteHeader(503)
+	}))
+	defer server.Close()
+	pauses := []time.Duration{0, 0, 2 * time.Minute, 0}
+	transport := &Transport{Deadline: time.Hour, draw: func(time.Duration) time.Duration { next := pauses[0]; pauses = pauses[1:]; return next }}
+	got, err := send(transport, server.URL, payment)
+	same(t, got, answered{503, false, "", ""}, err)
+	same(t, count, 3, nil)
 }
 
 // A process is killed while its request is at work; this one goes on with its key.
@@ -186,7 +219,7 @@ func TestClientJournal(t *testing.T) {
 	if _, err = send(transport, url, payment, "Once-Intent", "order-1"); !errors.Is(err, ErrIntentExpired) {
 		t.Fatal(err)
 	}
-	same(t, ask(t, "seen", key), deed{1, 1}, nil)
+	same(t, ask(t, "seen", key), deed{1, 1, 0}, nil)
 	entries, err := os.ReadDir(directory)
 	same(t, len(entries), 1, err)
 }

@@ -85,6 +85,7 @@ final class ClientTest {
         try {
             HttpRequest request = HttpRequest.newBuilder(URI.create(GATE + "/" + verb + "/" + key)).build();
             Map<?, ?> found = (Map<?, ?>) Json.read(plain().send(request, BodyHandlers.ofString()).body());
+            same(found.containsKey("elsewhere"), false); // no redirect was followed
             return List.of(found.get("requests"), found.get("payments"));
         } catch (IOException | InterruptedException error) {
             throw new AssertionError(error);
@@ -162,6 +163,22 @@ final class ClientTest {
         same(OnceHttpClient.problem(stream).orElse(null), "key-reused"); // whatever the caller wants the body to be
         same(new String(stream.body().readAllBytes(), StandardCharsets.UTF_8).startsWith("{"), true);
         same(ask("seen", key), List.of(1L, 1L));
+    }
+
+    static void redirectsAreNeitherFollowedNorSuccess() throws Exception {
+        for (int status : List.of(301, 302, 303, 307, 308)) {
+            String key = newKey();
+            HttpRequest request = post(GATE + "/payments?plan=" + status, PAYMENT, "Idempotency-Key", key, "Authorization", "Bearer s3cret");
+            try {
+                throw new AssertionError(with(FAST).send(request, BodyHandlers.ofString()));
+            } catch (Redirected redirected) {
+                same(redirected.response().statusCode(), status);
+                same(redirected.getMessage().contains(key), true);
+            }
+            same(with(FAST).sendAsync(request, BodyHandlers.ofString()).handle((answer, error) -> error instanceof Redirected).get(), true);
+            same(((Long) ask("seen", key).get(0)) <= 2, true);
+            same(ask("seen", key).get(1), 0L);
+        }
     }
 
     /** The fourth pause would be too long. */
@@ -367,6 +384,7 @@ final class ClientTest {
         tests.put("inFlightWaits", ClientTest::inFlightWaits);
         tests.put("unknownOutcomesStop", ClientTest::unknownOutcomesStop);
         tests.put("anotherRequestStops", ClientTest::anotherRequestStops);
+        tests.put("redirectsAreNeitherFollowedNorSuccess", ClientTest::redirectsAreNeitherFollowedNorSuccess);
         tests.put("theDeadlineEndsIt", ClientTest::theDeadlineEndsIt);
         tests.put("unfinishedAnswersAndCancellation", ClientTest::unfinishedAnswersAndCancellation);
         tests.put("aKilledProcessGoesOn", () -> aKilledProcessGoesOn(directory.resolve("killed")));

@@ -9,7 +9,7 @@ const path = require('node:path');
 const { test } = require('node:test');
 const { promisify } = require('node:util');
 const axios = require('axios'); // NODE_PATH
-const { IntentChanged, IntentExpired, Journal, onceAdapter, onceFetch, problem } = require('../../packages/node/src/client.js');
+const { IntentChanged, IntentExpired, Journal, Redirected, onceAdapter, onceFetch, problem } = require('../../packages/node/src/client.js');
 
 const { GATE, LOSSY } = process.env;
 const FAST = { deadline: 120e3, base: 10, cap: 50 };
@@ -78,6 +78,17 @@ if (process.argv[2] === 'child') { // WAY URL HEADERS DIRECTORY
       for (const used of [key, other]) assert.deepEqual(await seen(used), { requests: 1, payments: 1 });
     });
 
+    for (const status of [301, 302, 303, 307, 308]) {
+      test(`${way}: ${status} is neither followed nor success`, async () => {
+        const key = crypto.randomUUID(), headers = { 'Idempotency-Key': key, Authorization: 'Bearer s3cret' };
+        await assert.rejects(async () => {
+          const answer = await post(`${GATE}/payments?plan=${status}`, headers);
+          throw new Redirected({ status: answer.status, headers: new Map([['location', answer.header('location')]]) }); // of axios
+        }, (error) => error instanceof Redirected && error.response.status === status && error.message.includes(key));
+        assert.deepEqual(await seen(key), { requests: 1, payments: 0 });
+      });
+    }
+
     test(`${way}: the deadline ends it`, async () => {
       const key = crypto.randomUUID();
       const short = () => {
@@ -130,6 +141,27 @@ if (process.argv[2] === 'child') { // WAY URL HEADERS DIRECTORY
     new Journal(directory, { keep: 1000 });
     assert.deepEqual(fs.readdirSync(directory).sort(), [path.basename(journal.path('new')), 'orders', ...others].sort());
     fs.rmSync(directory, { recursive: true });
+  });
+
+  test('other ways to ask for redirects', async () => {
+    const headers = { 'Idempotency-Key': crypto.randomUUID() }, url = `${GATE}/payments?plan=307`;
+    assert.equal((await onceFetch(fetch, FAST)(url, { method: 'POST', headers, body: BODY, redirect: 'manual' })).status, 307);
+    const other = { ...axios, defaults: { adapter: 'fetch' }, getAdapter: axios.getAdapter, getUri: (config) => axios.getUri(config) };
+    const instance = axios.create({ adapter: onceAdapter(other, FAST), maxRedirects: 5 });
+    await assert.rejects(instance.post(url, BODY, { headers }), (error) => error.response.status === 307);
+    const { elsewhere } = await seen(headers['Idempotency-Key']);
+    assert.equal(elsewhere, undefined);
+  });
+
+  test('nothing is sent when the key may be forgotten', async () => {
+    let count = 0;
+    const inner = async () => {
+      count += 1;
+      return new Response('', { status: 503, headers: count === 1 ? { 'Idempotency-Expires': new Date(Date.now() + 60e3).toUTCString() } : {} });
+    };
+    const pauses = [0, 0, 120e3, 0];
+    const answer = await onceFetch(inner, { deadline: 3600e3, draw: () => pauses.shift() })('http://127.0.0.1/', { method: 'POST' });
+    assert.deepEqual([answer.status, count], [503, 3]);
   });
 
   test('an abort is the end', async () => {

@@ -1,5 +1,6 @@
 """once.client against a real gate: httpx, in both kinds, and requests. Started by world.py."""
 import asyncio
+import email.utils
 import json
 import os
 import signal
@@ -13,8 +14,8 @@ import pytest
 import requests
 
 from once import client
-from once.client import (AsyncHTTPXTransport, HTTPXTransport, IntentChanged, IntentExpired, Journal, RequestsAdapter, Retries,
-                         problem)
+from once.client import (AsyncHTTPXTransport, HTTPXTransport, IntentChanged, IntentExpired, Journal, Redirected, RequestsAdapter,
+                         Retries, problem)
 
 GATE, LOSSY = os.environ["GATE"], os.environ["LOSSY"]
 FAST = Retries(deadline=120, base=0.01, cap=0.05)
@@ -22,14 +23,15 @@ BODY = b'{"amount": 4200}'
 
 
 def with_httpx(url, headers, retries=FAST, journal=None, body=BODY):
-    with httpx.Client(transport=HTTPXTransport(retries=retries, journal=journal), timeout=60) as session:
+    with httpx.Client(transport=HTTPXTransport(retries=retries, journal=journal), timeout=60, follow_redirects=True) as session:
         answer = session.post(url, headers=headers, content=body)
         return answer.status_code, answer.headers, answer.content
 
 
 def with_httpx_async(url, headers, retries=FAST, journal=None, body=BODY):
     async def send():
-        async with httpx.AsyncClient(transport=AsyncHTTPXTransport(retries=retries, journal=journal), timeout=60) as session:
+        transport = AsyncHTTPXTransport(retries=retries, journal=journal)
+        async with httpx.AsyncClient(transport=transport, timeout=60, follow_redirects=True) as session:
             answer = await session.post(url, headers=headers, content=body)
             return answer.status_code, answer.headers, answer.content
     return asyncio.run(send())
@@ -96,6 +98,16 @@ def test_another_request_stops(post):
     assert seen(key) == {"requests": 1, "payments": 1}
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_neither_followed_nor_success(post, status):
+    key = str(uuid.uuid4())
+    with pytest.raises(Redirected, match=f"{status} to .*{key}") as error:
+        post(f"{GATE}/payments?plan={status}", {"Idempotency-Key": key, "Authorization": "Bearer s3cret"})
+    response = error.value.response
+    assert (response.status_code, response.request.method) == (status, "POST")
+    assert seen(key) == {"requests": 1, "payments": 0}
+
+
 def test_the_deadline_ends_it(post):
     """The fourth pause would be too long."""
     def short():
@@ -147,6 +159,11 @@ def test_pauses():
     assert intent(base=1).answered(503, {"Idempotent-Replayed": "true"}, b"") is None
     assert intent(base=1).answered(409, {}, b"") is None and intent(base=1).answered(409, {"Retry-After": "1"}, b"") == 2
     assert intent(base=1).answered(503, {"Idempotency-Expires": "Thu, 01 Jan 1970 00:00:10 GMT"}, b"") is None
+    late = {"Idempotency-Expires": "Thu, 01 Jan 1970 00:00:10 GMT", "Retry-After": "1"}
+    told = intent(base=1)
+    assert told.answered(409, {"Idempotency-Expires": email.utils.formatdate(time.time() + 30)}, b"") is None
+    assert told.failed() == 1 and told.answered(503, {"Retry-After": "40"}, b"") is None and told.answered(503, late, b"") is None
+    assert told.failed() is None
     assert intent(base=1).answered(400, {}, b"") is None and intent(base=1).answered(501, {}, b"") is None
 
 

@@ -5,9 +5,9 @@ gate behind a line that loses the first answer of each key.
 
     POST /payments?plan=429,500,ok   one step for each request of a key that reaches the backend; the last one stays. NUMBER is
                                      an answer with that status, ok a payment, cut one without an answer, hold one whose
-                                     answer waits
+                                     answer waits. 3xx redirects to a server that stands for another's
     POST /held?plan=...              the same; the gate does not run it again when the outcome is unknown
-    GET  /seen/KEY                   {"requests": 3, "payments": 1} of that key
+    GET  /seen/KEY                   {"requests": 3, "payments": 1} of that key, and "elsewhere": 1 for a redirect that was followed
     GET  /reached/KEY                answers when a request with that key has reached the backend
     GET  /release/KEY                lets the answer that waits go on; says as /seen does
 """
@@ -29,12 +29,14 @@ class Deed:
     """What became of one key."""
 
     def __init__(self):
-        self.requests, self.payments, self.reached, self.released = 0, 0, threading.Event(), threading.Event()
+        self.requests, self.payments, self.elsewhere = 0, 0, 0
+        self.reached, self.released = threading.Event(), threading.Event()
 
 
 class Backend(Handler):
     deeds = collections.defaultdict(Deed)
     lock = threading.Lock()
+    elsewhere = None
 
     def do_POST(self):  # pylint: disable=invalid-name
         self.body()
@@ -51,7 +53,8 @@ class Backend(Handler):
         if step == "cut":
             self.close_connection = True
         elif step.isdigit():
-            self.answer(int(step), b"{}", Content_Type="application/json")
+            location = f"http://127.0.0.1:{self.elsewhere}/{self.headers['Idempotency-Key']}"
+            self.answer(int(step), b"{}", Content_Type="application/json", **({"Location": location} if step[0] == "3" else {}))
         else:
             self.answer(201, json.dumps({"key": self.headers["Idempotency-Key"]}).encode(), Content_Type="application/json")
 
@@ -63,8 +66,19 @@ class Backend(Handler):
             assert deed.reached.wait(PATIENCE)
         elif verb == "release":
             deed.released.set()
-        found = {"requests": deed.requests, "payments": deed.payments}
+        found = {"requests": deed.requests, "payments": deed.payments} | ({"elsewhere": deed.elsewhere} if deed.elsewhere else {})
         self.answer(200, json.dumps(found).encode(), Content_Type="application/json")
+
+
+class Elsewhere(Handler):
+    """Says yes to everything."""
+
+    def do_POST(self):  # pylint: disable=invalid-name
+        self.body()
+        with Backend.lock:
+            Backend.deeds[self.path[1:]].elsewhere += 1
+        self.answer(200, b"{}", Content_Type="application/json")
+    do_GET = do_PATCH = do_POST
 
 
 class Lossy(Handler):
@@ -87,8 +101,8 @@ class Lossy(Handler):
 
 
 def main():
-    backend, port = serve(Backend), free_port()
-    Lossy.gate = port
+    backend, elsewhere, port = serve(Backend), serve(Elsewhere), free_port()
+    Backend.elsewhere, Lossy.gate = elsewhere.server_address[1], port
     lossy = serve(Lossy)
     gate = Gate(backend.server_address[1], port, "--scope", "none", "--set", "once_retry_after 1", "--route", "POST /", "--route",
                 "POST /held recover=hold")

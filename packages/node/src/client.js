@@ -15,6 +15,14 @@ const LOST = new Set(['ECONNABORTED', 'ECONNREFUSED', 'ECONNRESET', 'ENETUNREACH
 class IntentChanged extends Error {}
 /** The key of this name may be forgotten by now: sending it again could take effect a second time. */
 class IntentExpired extends Error {}
+/** The answer, in `response`, is a redirect, and is not followed: that would send the write and its headers to another address, or take the
+ * answer of another resource for its own. */
+class Redirected extends Error {
+  constructor(response) {
+    super(`${response.status} to "${response.headers.get('location') || ''}" is not followed: a write is for one URL`);
+    this.response = response;
+  }
+}
 
 const OWN = /^[0-9a-f]{64}\.(json|.+\.new)$/; // what a journal calls its files
 const sha256 = (...parts) => parts.reduce((hash, part) => hash.update(part), crypto.createHash('sha256')).digest('hex');
@@ -114,6 +122,7 @@ class Intent {
   constructor(options, method, url, headers, body) {
     this.options = options;
     this.until = Date.now() + options.deadline;
+    this.expires = Infinity;
     this.attempts = 0;
     this.name = headers.get('once-intent');
     this.key = headers.get('idempotency-key') || crypto.randomUUID();
@@ -134,8 +143,11 @@ class Intent {
   /** `header` gives the value of a header, or null. */
   answered(status, header, body) {
     const expires = Date.parse(header('idempotency-expires') || '');
-    if (!Number.isNaN(expires) && this.name) this.options.journal.ended(this.name, expires / 1000);
-    if (header('idempotent-replayed') === 'true' || (!Number.isNaN(expires) && expires < Date.now())) return null;
+    if (!Number.isNaN(expires)) {
+      this.expires = Math.min(this.expires, expires);
+      if (this.name) this.options.journal.ended(this.name, this.expires / 1000);
+    }
+    if (header('idempotent-replayed') === 'true') return null;
     const found = parse(status, header('content-type'), body), after = header('retry-after');
     const repeated = found ? found.retryable === true : REPEATED.has(status) || (status === 409 && !!after);
     if (!repeated) return null;
@@ -147,7 +159,7 @@ class Intent {
     const { base, cap, draw, deadline } = this.options;
     const ms = least + draw(Math.min(cap, base * 2 ** this.attempts));
     this.attempts += 1;
-    return deadline > 0 && Date.now() + ms <= this.until ? ms : null;
+    return deadline > 0 && Date.now() + ms <= this.until && Date.now() + ms < this.expires ? ms : null;
   }
 }
 
@@ -155,7 +167,10 @@ const complete = (options) => ({
   deadline: 60e3, base: 200, cap: 20e3, methods: ['POST', 'PATCH'], draw: (most) => Math.random() * most, journal: null, ...options,
 });
 
-/** A `fetch` that gives each POST and PATCH a key, and repeats it until the answer says that repeating is of no use. */
+const isRedirect = ({ status, type }) => (status >= 300 && status < 400 && status !== 304) || type === 'opaqueredirect';
+
+/** A `fetch` that gives each POST and PATCH a key, and repeats it until the answer says that repeating is of no use. A redirect is not
+ * followed: `Redirected` is thrown, or with `redirect: 'manual'` the answer is returned. */
 function onceFetch(inner = globalThis.fetch, options = {}) {
   const all = complete(options);
   return async (input, init) => {
@@ -170,26 +185,31 @@ function onceFetch(inner = globalThis.fetch, options = {}) {
       let answer = null, ms;
       try {
         answer = await inner(request.url, {
-          method: request.method, headers, body: body.length ? body : undefined, signal: request.signal, redirect: request.redirect,
+          method: request.method, headers, body: body.length ? body : undefined, signal: request.signal, redirect: 'manual',
         });
         const copy = Buffer.from(await answer.clone().arrayBuffer()); // a body that is cut off is an answer that was lost
         ms = intent.answered(answer.status, (name) => answer.headers.get(name), copy);
-        if (ms === null) return answer;
       } catch (error) {
         ms = request.signal.aborted ? null : intent.failed();
         if (ms === null) throw error;
+      }
+      if (ms === null) {
+        if (isRedirect(answer) && request.redirect !== 'manual') throw new Redirected(answer);
+        return answer;
       }
       await pause(ms);
     }
   };
 }
 
-/** An adapter for `axios.create({ adapter: onceAdapter(axios) })`. Streams as bodies are not repeated and not accepted. */
+/** An adapter for `axios.create({ adapter: onceAdapter(axios) })`. Streams as bodies are not repeated and not accepted. A redirect is not
+ * followed, whatever `maxRedirects` is: it is an answer that `validateStatus` judges. */
 function onceAdapter(axios, options = {}) {
   const all = complete(options), inner = axios.getAdapter(axios.defaults.adapter);
-  return async (config) => {
-    const { headers } = config, method = config.method.toUpperCase();
-    if (!Intent.concerns(all, method, headers)) return inner(config);
+  return async (given) => {
+    const { headers } = given, method = given.method.toUpperCase();
+    if (!Intent.concerns(all, method, headers)) return inner(given);
+    const config = { ...given, maxRedirects: 0, fetchOptions: { ...given.fetchOptions, redirect: 'manual' } }; // of http and of fetch
     const body = config.data === undefined || config.data === null ? '' : config.data;
     if (typeof body !== 'string' && !ArrayBuffer.isView(body)) throw new TypeError('a body that is repeated must be a text or bytes');
     const intent = new Intent(all, method, axios.getUri(config), headers, body);
@@ -218,4 +238,4 @@ function onceAdapter(axios, options = {}) {
   };
 }
 
-module.exports = { IntentChanged, IntentExpired, Journal, onceAdapter, onceFetch, problem };
+module.exports = { IntentChanged, IntentExpired, Journal, Redirected, onceAdapter, onceFetch, problem };

@@ -6,7 +6,7 @@
 A POST or PATCH gets an Idempotency-Key unless it has one, and is repeated with it, its bytes unchanged, until the answer says that
 repeating is of no use. The answer that comes back is the last one: 409 outcome-unknown and 422 key-reused are for the caller to
 read (`problem`). Whatever cannot be sent within the deadline ends as it would without this: with the last answer, or the last
-error.
+error. A redirect is not followed, whatever the session is set to: it raises `Redirected`.
 
 With a journal and a name (the header Once-Intent, which is not sent) the key is on disk before the first byte is sent, so that a
 process that starts again goes on with the same key.
@@ -26,8 +26,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["AsyncHTTPXTransport", "HTTPXTransport", "IntentChanged", "IntentExpired", "Journal", "RequestsAdapter", "Retries",
-           "problem"]
+__all__ = ["AsyncHTTPXTransport", "HTTPXTransport", "IntentChanged", "IntentExpired", "Journal", "Redirected", "RequestsAdapter",
+           "Retries", "problem"]
 
 KEY, INTENT = "Idempotency-Key", "Once-Intent"
 PREFIX = "urn:once:problem:"
@@ -42,6 +42,15 @@ class IntentChanged(Exception):
 
 class IntentExpired(Exception):
     """The key of this name may be forgotten by now: sending it again could take effect a second time."""
+
+
+class Redirected(Exception):
+    """The answer, in `response`, is a redirect. Sessions follow those: 307 and 308 would send the write, its key and its headers to
+    another address; the others would ask that with GET, and its answer would pass for the answer to the write."""
+
+    def __init__(self, response: Any) -> None:
+        super().__init__(f"{response.status_code} to {_header(response.headers, 'location')!r} is not followed: a write is for one URL")
+        self.response = response
 
 
 def problem(status: int, headers: Mapping[str, str], body: bytes) -> str | None:
@@ -164,7 +173,7 @@ class Intent:
 
     def __init__(self, retries: Retries, journal: Journal | None, method: str, url: str, headers: Mapping[str, str],
                  body: bytes) -> None:
-        self.retries, self.journal, self.attempts = retries, journal, 0
+        self.retries, self.journal, self.attempts, self.expires = retries, journal, 0, float("inf")
         self.until = time.monotonic() + retries.deadline
         self.name = _header(headers, INTENT.lower())
         self.key = _header(headers, KEY.lower()) or str(uuid.uuid4())
@@ -184,11 +193,11 @@ class Intent:
 
     def answered(self, status: int, headers: Mapping[str, str], body: bytes) -> float | None:
         expires = _date(_header(headers, "idempotency-expires"))
-        if expires is not None and self.journal is not None and self.name:
-            self.journal.ended(self.name, expires)
+        if expires is not None:
+            self.expires = min(self.expires, expires)
+            if self.journal is not None and self.name:
+                self.journal.ended(self.name, self.expires)
         if _header(headers, "idempotent-replayed") == "true" or not self._is_repeated(status, headers, body):
-            return None
-        if expires is not None and expires < time.time():
             return None
         return self._pause(self._retry_after(_header(headers, "retry-after")))
 
@@ -209,10 +218,17 @@ class Intent:
         longest = min(self.retries.cap, self.retries.base * 2 ** min(self.attempts, 32))
         pause = least + self.retries.draw(0.0, longest)
         self.attempts += 1
-        return pause if time.monotonic() + pause <= self.until else None
+        return pause if time.monotonic() + pause <= self.until and time.time() + pause < self.expires else None
 
 
-def _send(intent: Intent, errors: Any, send: Callable[[], Any], body_of: Callable[[Any], bytes]) -> Any:
+def _unless_redirected(response: Any, request: Any) -> Any:
+    if 300 <= response.status_code < 400 and response.status_code != 304:
+        response.request = request
+        raise Redirected(response)
+    return response
+
+
+def _send(intent: Intent, request: Any, errors: Any, send: Callable[[], Any], body_of: Callable[[Any], bytes]) -> Any:
     """Sends until the outcome is known, or the intent gives up."""
     while True:
         try:
@@ -224,7 +240,7 @@ def _send(intent: Intent, errors: Any, send: Callable[[], Any], body_of: Callabl
                 raise
         else:
             if pause is None:
-                return response
+                return _unless_redirected(response, request)
             response.close()
         time.sleep(pause)
 
@@ -252,7 +268,7 @@ class HTTPXTransport:
             return self._inner.handle_request(request)
         request.read()
         intent = _prepare(self._retries, self._journal, request)
-        return _send(intent, self._errors, lambda: self._inner.handle_request(request), lambda response: response.read())
+        return _send(intent, request, self._errors, lambda: self._inner.handle_request(request), lambda response: response.read())
 
 
 class AsyncHTTPXTransport:
@@ -289,7 +305,7 @@ class AsyncHTTPXTransport:
                     raise
             else:
                 if pause is None:
-                    return response
+                    return _unless_redirected(response, request)
                 await response.aclose()
             await self._sleep(pause)
 
@@ -331,4 +347,4 @@ class RequestsAdapter:
         intent = Intent(self._retries, self._journal, request.method, request.url, request.headers, body)
         request.headers.pop(INTENT, None)
         request.headers[KEY] = intent.key
-        return _send(intent, self._errors, lambda: self._inner.send(request, **options), lambda response: response.content)
+        return _send(intent, request, self._errors, lambda: self._inner.send(request, **options), lambda response: response.content)

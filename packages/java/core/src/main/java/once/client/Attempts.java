@@ -69,6 +69,8 @@ final class Attempts {
         Duration pause = failure == null ? intent.answered(answer) : failure instanceof IOException ? intent.failed() : null;
         if (pause != null) {
             CompletableFuture.delayedExecutor(pause.toNanos(), TimeUnit.NANOSECONDS).execute(this::again);
+        } else if (failure == null && Intent.isRedirect(answer)) {
+            last.completeExceptionally(new Redirected(answer));
         } else if (failure == null) {
             last.complete(answer);
         } else {

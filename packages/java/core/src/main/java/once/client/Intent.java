@@ -83,8 +83,8 @@ final class Intent {
         HttpHeaders headers = answer.headers();
         Instant until = date(header(headers, "Idempotency-Expires"));
         if (until != null) {
-            expires = until;
-            remember(until);
+            expires = expires == null || until.isBefore(expires) ? until : expires;
+            remember(expires);
         }
         if (header(headers, "Idempotent-Replayed").equals("true") || !isRepeated(answer)) {
             return null;
@@ -100,6 +100,11 @@ final class Intent {
                 return; // the answer is there, and is what the caller wants; the journal has its own limit
             }
         }
+    }
+
+    static boolean isRedirect(HttpResponse<?> answer) {
+        int status = answer.statusCode();
+        return status >= 300 && status < 400 && status != 304;
     }
 
     private static boolean isRepeated(HttpResponse<byte[]> answer) {

@@ -23,7 +23,7 @@ import javax.net.ssl.SSLParameters;
 /**
  * The client's side: an {@link HttpClient} around another one that gives each POST and PATCH an Idempotency-Key unless it has one,
  * and repeats it with that, its bytes unchanged, until the answer says that repeating is of no use. What cannot be sent within the
- * deadline ends as it would without this: with the last answer, or the last error.
+ * deadline ends as it would without this: with the last answer, or the last error. A redirect is {@link Redirected}.
  *
  * <pre>
  * HttpClient client = OnceHttpClient.around(HttpClient.newHttpClient());
