@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import threading
 
 import pytest
@@ -42,15 +41,8 @@ def node():
 
 
 def python():
-    """The same for Python."""
-    modules = os.path.join(PLACE, "python")
-    os.makedirs(modules, exist_ok=True)
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", modules, "--requirement",
-                           os.path.join(HERE, "stripe", "requirements.txt")], capture_output=True, text=True, check=False,
-                          timeout=200)
-    if done.returncode:
-        pytest.skip(f"the SDK cannot be fetched: {done.stderr[-500:]}")
-    return ["env", f"PYTHONPATH={modules}", sys.executable, os.path.join(HERE, "stripe", "client.py")]
+    """The same for Python, as sdk/prepare has it."""
+    return [os.path.join(environment.BUILD, "sdk", "venv", "bin", "python"), os.path.join(HERE, "stripe", "client.py")]
 
 
 @pytest.fixture(scope="module")
