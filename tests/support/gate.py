@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 
+from processes import alive, descendants, send
 from waiting import until
 
 BUILD = os.environ["ONCE_BUILD"]
@@ -21,13 +22,25 @@ class Gate:
         self.directory = tempfile.mkdtemp(prefix="once-gate-")
         os.chmod(self.directory, 0o755)  # the workers have another user if root runs the tests
         self.address = f"http://127.0.0.1:{port}"
+        self.store = f"local:{self.directory}/store"
+        self.command = ["setpriv", "--pdeathsig", "TERM", "--", ONCE, "gate", "--upstream", str(upstream), "--listen",
+                        f"127.0.0.1:{port}", "--module", os.path.join(BUILD, "ngx_http_once_module.so"), "--store", self.store,
+                        *options, *(["--user", "nobody"] if os.geteuid() == 0 else [])]
+        self.process = None
+        self.start()
+
+    def start(self):
         with open(os.path.join(self.directory, "log"), "wb") as log:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "TERM", "--", ONCE, "gate", "--upstream", str(upstream), "--listen", f"127.0.0.1:{port}",
-                 "--module", os.path.join(BUILD, "ngx_http_once_module.so"), "--store", f"local:{self.directory}/store", *options,
-                 *(["--user", "nobody"] if os.geteuid() == 0 else [])], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.directory, env={**os.environ, "TMPDIR": self.directory})
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory,
+                                            env={**os.environ, "TMPDIR": self.directory})
         until(self.is_ready, self.log, PATIENCE)
+
+    def kill(self):
+        """kill -9, with nginx. start() goes on with the same store at the same address."""
+        processes = descendants(self.process.pid)
+        send(signal.SIGKILL, processes)
+        self.process.wait(PATIENCE)
+        until(lambda: not any(alive(pid) for pid in processes), "the end of the gate", PATIENCE)
 
     def log(self):
         with open(os.path.join(self.directory, "log"), encoding="utf-8", errors="replace") as log:
