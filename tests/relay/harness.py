@@ -33,7 +33,8 @@ class Database:
         self.connection.autocommit = True
 
     def connect(self):
-        return psycopg2.connect(self.url)
+        """No statement of a test takes minutes, not even behind a lock."""
+        return psycopg2.connect(self.url, connect_timeout=PATIENCE, options="-c statement_timeout=300s")
 
     def run(self, query, *values):
         """All rows; on the connection that commits each statement."""
@@ -124,7 +125,7 @@ class Relay:
     def kill(self):
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait()
+        self.process.wait(PATIENCE)
 
     def stop(self):
         """Asks it to end; its exit code."""

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 
-from harness import ONCE, check_order, headers, once, until
+from harness import ONCE, PATIENCE, check_order, headers, once, until
 
 
 def ids(messages):
@@ -138,7 +138,8 @@ def test_keys_stay_in_order_while_many_emit(database, kafka, relay, name):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "waited for the events of a thread to be emitted"
     database.until_empty()
     assert check_order(kafka.read(name)) == (720, 0)
     assert [relay.stop() for relay in relays] == [0, 0]
@@ -256,7 +257,7 @@ def widen(kafka, topic):
     from confluent_kafka.admin import ConfigResource
     resource, admin = ConfigResource("topic", topic, set_config={"max.message.bytes": "1000000"}), kafka.admin()
     for done in admin.alter_configs([resource]).values():
-        done.result(30)
+        done.result(PATIENCE)
 
 
 def test_kafka_goes_away_and_comes_back(database, kafka, relay, name):

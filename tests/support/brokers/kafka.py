@@ -7,11 +7,15 @@ import signal
 import subprocess
 import time
 
+from waiting import until
+
 from .process import PATIENCE, Missing, Process, free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 BUILD = os.path.abspath(os.environ.get("ONCE_BUILD", os.path.join(SOURCE, "build")))
+
+FETCH = 100  # seconds for one attempt
 
 SETTINGS = """\
 process.roles=broker,controller
@@ -61,10 +65,18 @@ def jars():
         return above
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        until(lambda: locked(lock), "another process to fetch Kafka's jars", 4 * FETCH)
         if not os.path.exists(os.path.join(folder, "complete")):
             fetch(folder)
     return folder
+
+
+def locked(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
 
 
 def fetch(folder):
@@ -73,11 +85,13 @@ def fetch(folder):
     pom = os.path.join(folder, "pom.xml")
     shutil.copy(os.path.join(HERE, "kafka-pom.xml"), pom)
     for attempt in (1, 2, 3):
-        run = subprocess.run(["mvn", "-q", "-B", "-C", "-f", pom, "dependency:copy-dependencies", "-DoutputDirectory=" + folder],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True)
+        run = subprocess.run(["timeout", "--kill-after=5", str(FETCH), "mvn", "-q", "-B", "-C", "-f", pom,
+                              "dependency:copy-dependencies", "-DoutputDirectory=" + folder],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if run.returncode == 0 and glob.glob(os.path.join(folder, "kafka_*.jar")):
             open(os.path.join(folder, "complete"), "w").close()
             return
+        print(f"attempt {attempt} of mvn ended with {run.returncode}:\n{run.stdout[-2000:]}")
     raise Missing("Kafka could not be fetched with mvn:\n" + run.stdout[-2000:])
 
 

@@ -53,7 +53,7 @@ class Process:
     def kill(self):
         """kill -9 of the process and what it started."""
         self.signal(signal.SIGKILL)
-        self.child.wait()
+        self.child.wait(PATIENCE)
 
     def signal(self, number):
         """To the whole group: a broker has helpers."""
