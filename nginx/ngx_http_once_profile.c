@@ -93,7 +93,10 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "\"code\":\"$once_error_code\",\"message\":\"$once_error_detail\"}}",
         "{\"type\":\"$once_error_type\",\"code\":\"$once_error_code\","
         "\"message\":\"$once_error_detail\"}",
-        "{\"code\":\"$once_error_code\",\"content\":\"$once_error_detail\"}",
+        "{\"ucp\":{\"version\":\"2026-08-25\",\"status\":\"error\"},"
+        "\"messages\":[{\"type\":\"error\",\"code\":\"$once_error_code\","
+        "\"content\":\"$once_error_detail\","
+        "\"severity\":\"$once_error_type\"}]}",
         "{\"error\":{\"message\":\"$once_error_detail\","
         "\"type\":\"$once_error_type\",\"code\":$once_error_status}}" } },
 
@@ -106,7 +109,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=400 code=key-missing type=invalid_request_error",
         "status=400 code=idempotency_key_missing type=invalid_request_error",
         "status=400 code=idempotency_key_required type=invalid_request",
-        "status=400 code=idempotency_key_required type=error",
+        "status=400 code=idempotency_key_required type=recoverable",
         "status=400 code=key-missing type=BadRequestException" } },
 
     { "once_error key-invalid",
@@ -114,7 +117,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=400 code=key-invalid type=invalid_request_error",
         "status=400 code=idempotency_key_invalid type=invalid_request_error",
         "status=400 code=idempotency_key_invalid type=invalid_request",
-        "status=400 code=idempotency_key_invalid type=error",
+        "status=400 code=idempotency_key_invalid type=recoverable",
         "status=400 code=key-invalid type=BadRequestException" } },
 
     { "once_error scope-missing",
@@ -122,7 +125,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=400 code=scope-missing type=invalid_request_error",
         "status=400 code=caller_unknown type=invalid_request_error",
         "status=400 code=caller_unknown type=invalid_request",
-        "status=400 code=caller_unknown type=error",
+        "status=400 code=caller_unknown type=recoverable",
         "status=400 code=scope-missing type=BadRequestException" } },
 
     { "once_error in-flight",
@@ -130,23 +133,24 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=409 code=in-flight type=idempotency_error",
         "status=409 code=idempotency_key_in_use type=idempotency_error",
         "status=409 code=idempotency_in_flight type=invalid_request",
-        "status=409 code=idempotency_in_flight type=error",
-        "status=409 code=in-flight type=request_in_progress" } },
+        "status=409 code=idempotency_in_flight type=recoverable",
+        "status=503 code=in-flight type=request_in_progress" } },
 
     { "once_error in-doubt",
       { "status=409 code=in-doubt type=idempotency_error",
         "status=409 code=in-doubt type=idempotency_error",
         "status=409 code=idempotency_key_in_use type=idempotency_error",
         "status=409 code=idempotency_in_flight type=invalid_request",
-        "status=409 code=idempotency_in_flight type=error",
-        "status=409 code=in-doubt type=request_in_progress" } },
+        "status=409 code=idempotency_in_flight type=recoverable",
+        "status=500 code=in-doubt type=CommitStateUnknownException" } },
 
     { "once_error outcome-unknown",
       { "status=409 code=outcome-unknown type=idempotency_error",
         "status=409 code=outcome-unknown type=idempotency_error",
         "status=409 code=outcome_unknown type=idempotency_error",
         "status=409 code=idempotency_outcome_unknown type=invalid_request",
-        "status=409 code=idempotency_outcome_unknown type=error",
+        "status=409 code=idempotency_outcome_unknown "
+        "type=requires_buyer_review",
         "status=500 code=outcome-unknown type=CommitStateUnknownException" } },
 
     { "once_error key-reused",
@@ -154,7 +158,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=422 code=key-reused type=idempotency_error",
         "status=400 code=idempotency_key_reused type=idempotency_error",
         "status=422 code=idempotency_conflict type=invalid_request",
-        "status=409 code=idempotency_conflict type=error",
+        "status=409 code=idempotency_conflict type=recoverable",
         "status=422 code=key-reused type=idempotency_key_conflict" } },
 
     { "once_error too-many-waiters",
@@ -162,7 +166,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=429 code=too-many-waiters type=rate_limit_error",
         "status=429 code=rate_limit type=rate_limit_error",
         "status=429 code=rate_limited type=service_unavailable",
-        "status=429 code=rate_limited type=error",
+        "status=429 code=rate_limited type=recoverable",
         "status=429 code=too-many-waiters type=TooManyRequestsException" } },
 
     { "once_error quota-exceeded",
@@ -170,7 +174,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=429 code=quota-exceeded type=rate_limit_error",
         "status=429 code=rate_limit type=rate_limit_error",
         "status=429 code=rate_limited type=service_unavailable",
-        "status=429 code=rate_limited type=error",
+        "status=429 code=rate_limited type=recoverable",
         "status=429 code=quota-exceeded type=TooManyRequestsException" } },
 
     { "once_error response-incomplete",
@@ -178,7 +182,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=502 code=response-incomplete type=api_error",
         "status=502 code=response-incomplete type=api_error",
         "status=502 code=response_lost type=processing_error",
-        "status=502 code=response_lost type=error",
+        "status=502 code=response_lost type=recoverable",
         "status=502 code=response-lost type=CommitStateUnknownException" } },
 
     { "once_error response-lost",
@@ -186,7 +190,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "code=response-lost type=api_error",
         "code=response-lost type=api_error",
         "code=response_lost type=processing_error",
-        "code=response_lost type=error",
+        "code=response_lost type=recoverable",
         "code=response-lost type=CommitStateUnknownException" } },
 
     { "once_error backend-unavailable",
@@ -194,7 +198,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "code=backend-unavailable type=api_error",
         "code=backend-unavailable type=api_error",
         "code=backend_unavailable type=service_unavailable",
-        "code=backend_unavailable type=error",
+        "code=backend_unavailable type=recoverable",
         "status=503 code=backend-unavailable "
         "type=ServiceUnavailableException" } },
 
@@ -203,7 +207,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=503 code=store-unavailable type=api_error",
         "status=503 code=store-unavailable type=api_error",
         "status=503 code=idempotency_unavailable type=service_unavailable",
-        "status=503 code=idempotency_unavailable type=error",
+        "status=503 code=idempotency_unavailable type=recoverable",
         "status=503 code=store-unavailable "
         "type=ServiceUnavailableException" } },
 
@@ -212,7 +216,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=503 code=authorization-unavailable type=api_error",
         "status=503 code=authorization-unavailable type=api_error",
         "status=503 code=authorization_unavailable type=service_unavailable",
-        "status=503 code=authorization_unavailable type=error",
+        "status=503 code=authorization_unavailable type=recoverable",
         "status=503 code=authorization-unavailable "
         "type=ServiceUnavailableException" } },
 
@@ -221,7 +225,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=503 code=out-of-memory type=api_error",
         "status=503 code=out-of-memory type=api_error",
         "status=503 code=overloaded type=service_unavailable",
-        "status=503 code=overloaded type=error",
+        "status=503 code=overloaded type=recoverable",
         "status=503 code=out-of-memory "
         "type=ServiceUnavailableException" } },
 
@@ -230,7 +234,7 @@ static const ngx_http_once_rule_t  ngx_http_once_rules[] = {
         "status=503 code=too-many-unknown type=api_error",
         "status=503 code=too-many-unknown type=api_error",
         "status=503 code=too_many_unknown type=service_unavailable",
-        "status=503 code=too_many_unknown type=error",
+        "status=503 code=too_many_unknown type=recoverable",
         "status=503 code=too-many-unknown "
         "type=ServiceUnavailableException" } },
 

@@ -21,7 +21,8 @@ REFUSING, keeper = refusing_address()
 
 # What each location has beside the profile.
 LOCATIONS = {
-    "/": "", "/scoped": "once_scope $http_x_who;", "/quota": "once_quota 1/1h;", "/timed": "once_expires_header X-Kept-Until;",
+    "/": "", "/now": "once_wait off;", "/scoped": "once_scope $http_x_who;", "/quota": "once_quota 1/1h;",
+    "/timed": "once_expires_header X-Kept-Until;",
     "/held": "once_store local:@directory@/held; once_recover hold;",
     "/down": "once_store redis://127.0.0.1:1; once_store_timeout 200ms;",
     "/refused": f"proxy_pass http://{REFUSING};",
@@ -73,7 +74,7 @@ class Spoken:
         else:
             assert response.header("Content-Type") == "application/json", response
             said = response.json()
-            detail = (said.get("error") or said).get("message") or said.get("content")
+            detail = said["messages"][0]["content"] if "messages" in said else (said.get("error") or said)["message"]
             assert detail and len(detail) > 20, response
             for name, value in (("type", kind), ("code", code), ("status", str(response.status)), ("detail", detail)):
                 template = template.replace(f"$once_error_{name}", value)
@@ -182,18 +183,19 @@ def check_fingerprint(spoken):
 def check_in_flight(spoken):
     key = spoken.key()
     with spoken.in_flight(key) as (gate, client):
-        if spoken.rules["once_wait"] == "off":
-            busy = spoken.error(spoken.post(key), "in-flight", key)
-            assert int(busy.header("Retry-After")) >= 1
-            gate.open()
-            original = spoken.first(client.finish())
-            spoken.replay(spoken.post(key), original)
-        else:
+        if spoken.rules["once_wait"] != "off":
             other = spoken.gw.connect()
             other.start("POST", "/", None, b'{"amount":1}', [("Idempotency-Key", spoken.sent(key))])
             gate.open()
             original = spoken.first(client.finish())
             spoken.replay(other.finish(), original)
+    key = spoken.key()
+    with spoken.in_flight(key, "/now") as (gate, client):
+        busy = spoken.error(spoken.post(key, target="/now"), "in-flight", key)
+        assert int(busy.header("Retry-After")) >= 1
+        gate.open()
+        original = spoken.first(client.finish())
+        spoken.replay(spoken.post(key, target="/now"), original)
     assert spoken.gw.upstream.count(key) == 1
 
 
@@ -222,9 +224,8 @@ def check_troubles(spoken):
     spoken.error(spoken.post(key, target="/refused"), "backend-unavailable", key)
     gw.upstream.then(lambda exchange: exchange.reset())
     key = spoken.key()
-    spoken.error(spoken.post(key), "response-lost", key)
-    if spoken.rules["once_wait"] == "off":  # otherwise it waits until the lease is over
-        spoken.error(spoken.post(key), "in-doubt", key)
+    spoken.error(spoken.post(key, target="/now"), "response-lost", key)
+    spoken.error(spoken.post(key, target="/now"), "in-doubt", key)
     gw.upstream.then(lambda exchange: exchange.reset())
     key = spoken.key()
     spoken.error(spoken.post(key, target="/held"), "response-lost", key)
