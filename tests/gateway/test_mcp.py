@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from harness.wait import until
+from shell import blocks, page
 
 JSON = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")]
 ALL = "once_mcp all;"
@@ -21,6 +22,9 @@ def call(key="k", id=1, tool="pay", method="tools/call", meta=None, **more):
 def send(gw, message, headers=JSON, **options):
     body = message if isinstance(message, bytes) else json.dumps(message).encode()
     return gw.request("POST", "/", None, body, headers, **options)
+
+
+CONTRACT = pytest.mark.parametrize("mcp", [None, "memory:"], indirect=True)  # None: local, or that of tests/redis/gateway_store.py
 
 
 def result(exchange):
@@ -60,14 +64,15 @@ def error(response, code, kind=None):
 
 
 @pytest.fixture
-def mcp(gateway):
+def mcp(gateway, request):
     def start(*rules, **options):
-        gw = gateway(*rules, **options)
+        gw = gateway(*rules, **{"store": getattr(request, "param", None), **options})
         gw.upstream.default = result
         return gw
     return start
 
 
+@CONTRACT
 def test_replay_has_the_new_id(mcp):
     gw = mcp(ALL)
     first = send(gw, call(id=1, meta={"progressToken": 1, "traceparent": "a"}))
@@ -84,6 +89,7 @@ def test_replay_has_the_new_id(mcp):
     assert gw.upstream.last().headers.all("Idempotency-Key") == ["k"]
 
 
+@CONTRACT
 def test_another_call_is_another_operation(mcp):
     gw = mcp(ALL)
     send(gw, call())
@@ -249,6 +255,7 @@ def test_sessions_that_are_over(mcp):
     assert send(gw, call(id=2)).json() == {"jsonrpc": "2.0", "id": 2, "result": {"run": 2}}
 
 
+@CONTRACT
 def test_events_are_recorded_whole(mcp):
     """Replayed as events: without what belongs to the first request."""
     gw = mcp(ALL)
@@ -262,6 +269,47 @@ def test_events_are_recorded_whole(mcp):
         assert again.header("Idempotent-Replayed") == "true" and b"id: e" not in again.body and b"event: message\n" in again.body
         assert read_events(again) == [log, {"jsonrpc": "2.0", "id": id, "result": {"run": 1}}]
     assert gw.upstream.total == 1
+
+
+@CONTRACT
+def test_a_client_that_comes_back(mcp):
+    """Its GET with Last-Event-ID is the server's to answer; the same call with its key gets the recorded answer."""
+    gw = mcp(ALL)
+    gw.upstream.default = streams({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 60_000}})
+    with gw.connect() as client:
+        client.start("POST", "/", None, json.dumps(call()).encode(), JSON)
+        until(lambda: b"id: e0" in client.sock.recv(4096, socket.MSG_PEEK), "an id")
+    gw.upstream.default = lambda exchange: exchange.respond(405)
+    for headers in ([], [("Idempotency-Key", "k")]):
+        resumed = gw.request("GET", "/", None, b"", [("Accept", "text/event-stream"), ("Last-Event-ID", "e0"), *headers])
+        assert resumed.status == 405 and b"run" not in resumed.body, "nothing of the record, whoever names an id"
+        assert gw.upstream.last().headers.all("Last-Event-ID") == ["e0"]
+    again = send(gw, call(id=2))
+    assert again.header("Idempotent-Replayed") == "true" and read_events(again)[-1] == {"jsonrpc": "2.0", "id": 2, "result": {"run": 1}}
+    assert gw.upstream.total == 3
+
+
+def test_recipes_for_other_protocols(gateway):
+    """docs/mcp.md: A2A, and functions over plain HTTP."""
+    gw = gateway(locations=blocks(page("mcp.md"), "nginx")[1])
+    mine = [("Content-Type", "application/json"), ("X-Scope", "me")]
+
+    def post(target, body, headers=mine):
+        return gw.request("POST", target, None, json.dumps(body).encode(), headers)
+
+    message = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {"messageId": "m", "parts": []}}}
+    for target, body, other in (("/a2a", message, {**message, "id": 2}),
+                                ("/tools/pay", {"idempotency_key": "k", "amount": 7}, {"idempotency_key": "k", "amount": 8})):
+        before = gw.upstream.total
+        first, again = post(target, body), post(target, body)
+        assert again.body == first.body and again.header("Idempotent-Replayed") == "true"
+        assert post(target, other).status == 422 and gw.upstream.total == before + 1
+        assert post(target, body, mine[:1] + [("X-Scope", "you")]).header("Idempotent-Replayed") is None
+    before = gw.upstream.total
+    for _ in range(2):
+        assert "Idempotent-Replayed" not in post("/a2a", {**message, "method": "tasks/get", "params": {"id": "t"}}).headers
+    assert gw.upstream.total == before + 2
+    assert post("/tools/pay", {"amount": 7}).status == 400 and gw.upstream.total == before + 2
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -4,6 +4,7 @@ import os
 import sys
 
 from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
 
 server = MCPServer("bank")
 
@@ -21,7 +22,7 @@ async def pay(order: str, amount: int, then: str = "") -> str:
     return f"paid {amount} for {order}"
 
 
-@server.tool()
+@server.tool(annotations=ToolAnnotations.model_validate({"readOnlyHint": True}))
 def look(order: str) -> int:
     """How often it was paid."""
     with open(sys.argv[2], encoding="utf-8") as ledger:

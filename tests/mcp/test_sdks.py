@@ -13,11 +13,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 from brokers import free_port  # noqa: E402 pylint: disable=wrong-import-position
 from gate import BUILD, PATIENCE, Gate  # noqa: E402 pylint: disable=wrong-import-position
+from shell import blocks, page  # noqa: E402 pylint: disable=wrong-import-position
 from waiting import until  # noqa: E402 pylint: disable=wrong-import-position
 
 PLACE = os.path.join(BUILD, "mcp")
 RUN = {"python": [os.path.join(PLACE, "venv/bin/python")], "node": ["node"]}
 FILE = {"python": "py", "node": "mjs"}
+TOOLS = blocks(page("mcp.md"))[0]  # from the annotations
 ENVIRONMENT = {**os.environ, "MCP_MODULES": PLACE}
 
 
@@ -53,10 +55,11 @@ class Server:
 
 
 class Lossy:
-    """Forwards connections to a port. While `lose` is set, the answer to a tools/call is dropped with its connection."""
+    """Forwards connections to a port. While `lose` is set, the answer to a tools/call is dropped with its connection;
+    with `cut`, what follows its first event."""
 
     def __init__(self, port):
-        self.port, self.lose, self.lost = port, 0, 0
+        self.port, self.lose, self.lost, self.cut = port, 0, 0, False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -75,6 +78,8 @@ class Lossy:
                 if up and b'"tools/call"' in data:
                     call.set()
                 if not up and call.is_set() and self.lose:
+                    if self.cut:
+                        target.sendall(data[:data.index(b"\n\n") + 2])
                     self.lose, self.lost = self.lose - 1, self.lost + 1
                     break
                 target.sendall(data)
@@ -132,8 +137,11 @@ def server(pair, tmp_path):
 
 @pytest.fixture
 def gate(server):
+    with_url = TOOLS.replace("127.0.0.1:3000", f"127.0.0.1:{server.port}")
+    tools = subprocess.run(["bash", "-c", with_url], capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
+    assert tools == "all,!look", tools
     made = Gate(server.port, free_port(), "--scope", "none", "--set", "once_lease 1s", "--set", "proxy_buffering off", "--route",
-                "POST /mcp mcp=all,!look recover=hold")
+                f"POST /mcp mcp={tools} recover=hold")
     yield made
     assert made.close() == 0
 
@@ -178,3 +186,13 @@ def test_killed_gate(client, begin, server, gate):
           seen[-1]["code"] == -32052, "the end of the lease", PATIENCE)
     assert all(answer["code"] == -32050 for answer in seen[:-1]), seen
     assert server.payments() == ["e"]
+
+
+@pytest.mark.parametrize("pair", [("node", "node events")], ids=" with ".join, indirect=True)
+def test_resumed_stream(client, server, gate):
+    """The rest of an answer is lost after its first event: the SDK resumes by itself, at the server, through the gate."""
+    lossy = Lossy(int(gate.address.rsplit(":", 1)[1]))
+    lossy.lose, lossy.cut = 1, True
+    assert client(lossy.address, "pay", {"order": "f", "amount": 7}, "f") == {"text": "paid 7 for f"} and lossy.lost == 1
+    assert client(gate.address, "pay", {"order": "f", "amount": 7}, "f") == {"text": "paid 7 for f"}
+    assert server.payments() == ["f"]
