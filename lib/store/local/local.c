@@ -231,8 +231,7 @@ static int open_log(once__local_t *local, const once__local_settings_t *settings
                    (local->records.reader = once__reader_open(config)) != NULL &&
                    (local->own.reader = once__reader_open(config)) != NULL &&
                    (local->host.records.reader = once__reader_open(config)) != NULL &&
-                   (local->others.records.reader = once__reader_open(config)) != NULL &&
-                   (local->scanner = once__reader_open(config)) != NULL
+                   (local->others.records.reader = once__reader_open(config)) != NULL
                ? ONCE_OK
                : ONCE_E_NOMEM;
 }
@@ -312,7 +311,6 @@ static void free_handle(once__local_t *local, void (*leave)(once__directory_t *)
     once__reader_close(local->others.records.reader);
     once__reader_close(local->records.reader);
     once__reader_close(local->own.reader);
-    once__reader_close(local->scanner);
     once__log_abandon(local->records.log);
     once__log_abandon(local->own.log);
     if (local->records.index != NULL) {

@@ -87,8 +87,7 @@ typedef struct once__local {
 
     /* The maintenance thread's. */
     pthread_t maintainer;
-    once__records_t own;     /* the log is NULL until it is needed */
-    once__reader_t *scanner; /* compaction may be at a frame of the other one */
+    once__records_t own; /* the log is NULL until it is needed */
     once__compaction_t compaction;
 } once__local_t;
 

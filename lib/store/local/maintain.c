@@ -21,25 +21,18 @@ static int is_closing(void *data)
     return stop;
 }
 
-static void count(once__local_t *local, once__records_t *records, once__op_t *op)
+/* With the reader of compaction, which has no frame of it across a call of tend(). */
+static void look(once__local_t *local, once__op_t *op)
 {
     uint64_t bytes;
 
-    once__records_stats(records, op, is_closing, local);
-    once__directory_quarantine(&local->directory, &op->stats.quarantined, &bytes);
-    op->stats.index_bytes = once__index_bytes(local->directory.log.index);
-}
-
-static void look(once__local_t *local, once__op_t *op)
-{
-    once__records_t records = local->own;
-
-    records.reader = local->scanner;
-    once__reader_forget(records.reader);
+    once__reader_forget(local->own.reader);
     if (op->kind == ONCE__OP_SCAN) {
-        once__records_scan(&records, op);
+        once__records_scan(&local->own, op);
     } else {
-        count(local, &records, op);
+        once__records_stats(&local->own, op, is_closing, local);
+        once__directory_quarantine(&local->directory, &op->stats.quarantined, &bytes);
+        op->stats.index_bytes = once__index_bytes(local->directory.log.index);
     }
 }
 
@@ -100,7 +93,6 @@ static int compact(once__local_t *local, int thorough)
 static void forget_dropped(once__local_t *local)
 {
     once__reader_forget(local->own.reader);
-    once__reader_forget(local->scanner);
     once__local_forget(local);
     if (local->threadless) {
         once__reader_forget(local->records.reader);
