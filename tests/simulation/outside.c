@@ -50,7 +50,7 @@ mirror_t machine_look(machine_t *machine, const sim_key_t *key)
     once__record_t record;
     int code;
 
-    must(once__index_try_lock(index, key->id), "a lock that nobody holds");
+    must(once__index_lock(index, key->id, 0) == ONCE_OK, "a lock that nobody holds");
     if (once__index_find(index, key->id, &entry) && entry.state != ONCE_STATE_NONE) {
         code = once__reader_read(machine->reader, entry.place, 0, &frame);
         code = code == ONCE_OK ? once__reader_record(machine->reader, entry.place, &frame, &record)

@@ -657,14 +657,14 @@ static void the_clock(void **state)
     place_t place;
 
     make_place(&place);
-    begin(&file, 5, other_boot);
+    begin(&file, 3, other_boot);
     pending(&file, 1, 10);
     save(&place, &file, 1);
     assert_int_equal(rebuild(&place, 0), ONCE_OK); /* a new boot: the time of day */
     assert_true((int64_t)once__index_now(place.index) >= before);
     assert_true((int64_t)once__index_now(place.index) <= clock_ms(CLOCK_REALTIME) + 1000);
 
-    begin(&file, 5, other_boot);
+    begin(&file, 3, other_boot);
     pending(&file, 1, (uint64_t)ahead << 20);
     save(&place, &file, 1);
     assert_int_equal(rebuild(&place, 0), ONCE_OK); /* the log is ahead of that */

@@ -431,7 +431,7 @@ void once__records_expect(const once__records_t *records, const once__op_t *firs
 static int lock(once__index_t *index, const uint8_t *id)
 {
     for (int i = 0; i < SPINS; i++) {
-        if (once__index_try_lock(index, id)) {
+        if (once__index_lock(index, id, 0) == ONCE_OK) {
             return 1;
         }
     }
@@ -527,7 +527,7 @@ static int find_final(once__records_t *records, const uint8_t *id, once__entry_t
 {
     int found;
 
-    if (!once__index_try_lock(records->index, id)) {
+    if (once__index_lock(records->index, id, 0) != ONCE_OK) {
         return 0;
     }
     found = once__index_find(records->index, id, entry) && entry->state == ONCE_STATE_COMPLETED &&

@@ -253,7 +253,7 @@ static int prepare_index(once__directory_t *directory, const once__directory_con
     int code = attach(directory, &where, &why);
 
     if (code == ONCE_OK) {
-        once__index_set_doubt(directory->log.index, 1);
+        atomic_store(&directory->log.index->map->doubted, 1);
         code = once__verify(&directory->log, manifest, &behind);
         if (code == ONCE_E_CORRUPT) {
             (void)once__fail(
@@ -275,7 +275,7 @@ static int prepare_index(once__directory_t *directory, const once__directory_con
     /* An index that was left may not know of segments that others made and dropped since: no number is used twice. */
     once__index_raise_number(directory->log.index,
                              highest >= manifest->next ? highest : manifest->next - 1);
-    once__index_set_doubt(directory->log.index, 0);
+    atomic_store(&directory->log.index->map->doubted, 0);
     return directory->exclusive || is_in_use(directory) || write_identity(directory)
                ? ONCE_OK
                : once__local_errno(err, "cannot write to", config->path);
@@ -376,7 +376,7 @@ static int enter_shared(once__directory_t *directory, const once__directory_conf
     code = attach(directory, &where, &why);
     if (code == ONCE_E_NOT_FOUND ||
         (code == ONCE_OK &&
-         (once__index_is_doubted(directory->log.index) || !is_in_use(directory)))) {
+         (atomic_load(&directory->log.index->map->doubted) || !is_in_use(directory)))) {
         return UNSEEN;
     }
     if (code != ONCE_OK) {

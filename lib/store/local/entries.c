@@ -392,11 +392,6 @@ static int lock_shard(once__index_t *index, once__shard_t *shard, uint32_t wait_
     return code;
 }
 
-int once__index_try_lock(once__index_t *index, const uint8_t *id)
-{
-    return lock_shard(index, shard_of(index, id), 0) == ONCE_OK;
-}
-
 int once__index_lock(once__index_t *index, const uint8_t *id, uint32_t wait_ms)
 {
     return lock_shard(index, shard_of(index, id), wait_ms);

@@ -605,8 +605,8 @@ static int find_free(once__index_t *index, uint32_t *slot)
     return ONCE_OK;
 }
 
-/* A slot for the segment `*number`; 0: a new number. The state is stored last: a process that is killed leaves a free slot. */
-static int enter(once__index_t *index, uint64_t *number, uint32_t *slot)
+/* The state is stored last: a process that is killed leaves a free slot. */
+int once__index_take_slot(once__index_t *index, uint32_t *slot, uint64_t *number)
 {
     once__index_header_t *map = index->map;
     int code = once__index_lock_mutex(&map->slot_lock, ONCE__INDEX_WAIT_MS, NULL);
@@ -618,28 +618,13 @@ static int enter(once__index_t *index, uint64_t *number, uint32_t *slot)
     if (code == ONCE_OK) {
         once__segment_t *segment = &map->segments[*slot];
         assert(atomic_load(&segment->state) == ONCE__SEGMENT_FREE);
-        if (*number == 0) {
-            *number = atomic_fetch_add(&map->next_number, 1);
-        }
+        *number = atomic_fetch_add(&map->next_number, 1);
         memset((char *)segment, 0, sizeof(*segment));
         atomic_store(&segment->number, *number);
         atomic_store(&segment->state, ONCE__SEGMENT_PREPARING);
     }
     (void)pthread_mutex_unlock(&map->slot_lock);
     return code;
-}
-
-int once__index_take_slot(once__index_t *index, uint32_t *slot, uint64_t *number)
-{
-    *number = 0;
-    return enter(index, number, slot);
-}
-
-int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot)
-{
-    assert(number != 0);
-    once__index_raise_number(index, number);
-    return enter(index, &number, slot);
 }
 
 /* The state is stored last: from then on another process may take the slot. */

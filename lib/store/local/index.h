@@ -109,8 +109,12 @@ typedef struct once__index_header {
     _Atomic int64_t clock_offset;
     _Atomic uint64_t next_number;
     _Atomic uint64_t erased_from,
-        erased_until;            /* erasing.c: a version, and a time; 0: nothing was */
-    _Atomic uint32_t doubted;    /* once__index_set_doubt */
+        erased_until; /* erasing.c: a version, and a time; 0: nothing was */
+    /*
+     * A process that is alone marks the index before it compares it with the log, and takes the mark away when both agree: one
+     * that comes in between must not use it.
+     */
+    _Atomic uint32_t doubted;
     _Atomic uint32_t slot_end;   /* one past the highest slot in use */
     _Atomic uint32_t slot_limit; /* slots that have memory behind them */
     pthread_mutex_t slot_lock, page_lock;
@@ -176,20 +180,6 @@ static inline uint64_t once__index_identity(const once__index_t *index)
     return index->map->label.identity;
 }
 
-/*
- * A process that is alone marks the index before it compares it with the log, and takes the mark away when both agree: one that
- * comes in between must not use it.
- */
-static inline void once__index_set_doubt(once__index_t *index, int doubt)
-{
-    atomic_store(&index->map->doubted, (uint32_t)doubt);
-}
-
-static inline int once__index_is_doubted(const once__index_t *index)
-{
-    return atomic_load(&index->map->doubted) != 0;
-}
-
 uint64_t once__index_bytes(const once__index_t *index);   /* of memory */
 uint64_t once__index_entries(const once__index_t *index); /* records, without the removed */
 
@@ -231,13 +221,11 @@ static inline uint32_t once__index_slot_end(const once__index_t *index)
 }
 
 /*
- * A free slot and a new number for a segment (state PREPARING). ONCE_OK; ONCE_E_FULL: 16,384 are live; ONCE_E_NOREPLY: the
- * lock could not be had within a second.
+ * The lowest free slot and the next number for a segment (state PREPARING). ONCE_OK; ONCE_E_FULL: 16,384 are live; ONCE_E_NOREPLY:
+ * the lock could not be had within a second.
  */
 int once__index_take_slot(once__index_t *index, uint32_t *slot, uint64_t *number);
 void once__index_free_slot(once__index_t *index, uint32_t slot);
-/* For a rebuild: a segment with this number is there. ONCE_OK, ONCE_E_FULL. */
-int once__index_enter_segment(once__index_t *index, uint64_t number, uint32_t *slot);
 void once__index_raise_number(once__index_t *index, uint64_t at_least); /* next numbers are above */
 
 /* Segments in one of these states. */
@@ -256,8 +244,7 @@ uint64_t once__segment_live(const once__segment_t *segment, uint64_t now);
 
 /* ---- one record: lock its shard, look, perhaps change, unlock ---- */
 
-int once__index_try_lock(once__index_t *index, const uint8_t *id); /* 1, or 0: it is taken */
-/* ONCE_OK or ONCE_E_NOREPLY. */
+/* ONCE_OK; ONCE_E_NOREPLY: it is taken, for `wait_ms` by now (0: tries only). */
 int once__index_lock(once__index_t *index, const uint8_t *id, uint32_t wait_ms);
 void once__index_unlock(once__index_t *index, const uint8_t *id);
 /* 1 or 0. */

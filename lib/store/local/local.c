@@ -36,15 +36,6 @@ void once__local_answer(once__local_t *local, once__oplist_t *answers)
     }
 }
 
-void once__local_answer_one(once__local_t *local, once__op_t *op)
-{
-    once__oplist_t answers;
-
-    once__oplist_init(&answers);
-    once__oplist_add(&answers, op);
-    once__local_answer(local, &answers);
-}
-
 static void answers_ready(once__source_t *source, uint32_t events)
 {
     uint64_t ignored;

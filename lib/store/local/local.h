@@ -95,7 +95,6 @@ typedef struct once__local {
 
 /* Hands answers to the host. From any thread. */
 void once__local_answer(once__local_t *local, once__oplist_t *answers);
-void once__local_answer_one(once__local_t *local, once__op_t *op);
 
 /* writer.c: the thread; `data` is the handle. */
 void *once__local_write(void *data);

@@ -353,20 +353,10 @@ static void note_version(once__segment_t *segment, uint64_t version)
     }
 }
 
-static void advance(once__log_t *log, uint32_t size, once__place_t *place)
-{
-    once__own_t *own = &log->own;
-
-    *place = (once__place_t){own->slot, own->tail};
-    own->last = own->tail;
-    own->tail += size;
-    once__store(&segment_of(log)->tail, own->tail);
-}
-
 int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *record,
                      uint64_t version, uint64_t since, once__place_t *place, uint32_t *size)
 {
-    const once__own_t *own = &log->own;
+    once__own_t *own = &log->own;
     uint64_t bound = bound_of(record, since), from;
 
     *size = (uint32_t)bound;
@@ -378,7 +368,10 @@ int once__log_append(once__log_t *log, const uint8_t *id, const once__record_t *
     assert(*size <= bound);
     note_version(segment_of(log), version);
     once__store(&own->buffer->staged, own->tail + *size);
-    advance(log, *size, place);
+    *place = (once__place_t){own->slot, own->tail};
+    own->last = own->tail;
+    own->tail += *size;
+    once__store(&segment_of(log)->tail, own->tail);
     return ONCE_OK;
 }
 

@@ -36,11 +36,13 @@ static void look(once__local_t *local, once__op_t *op)
     }
 }
 
-/* The first operation of this kind, or of any but reap. NULL: none. */
-static once__op_t *take_chore(once__local_t *local, int with_reap)
+/* Does the first operation there is, or the first but reap, and answers it. 1, or 0: there is none. */
+static int do_chore(once__local_t *local, int with_reap)
 {
+    once__oplist_t answer;
     once__op_t **at, *op;
 
+    once__oplist_init(&answer);
     (void)pthread_mutex_lock(&local->lock);
     at = &local->chores.first;
     while (*at != NULL && !with_reap && (*at)->kind == ONCE__OP_REAP) {
@@ -52,19 +54,20 @@ static once__op_t *take_chore(once__local_t *local, int with_reap)
         local->chores.last = *at == NULL ? at : local->chores.last;
     }
     (void)pthread_mutex_unlock(&local->lock);
-    return op;
+    if (op != NULL) {
+        once__local_chore(local, op);
+        once__oplist_add(&answer, op);
+        once__local_answer(local, &answer);
+    }
+    return op != NULL;
 }
 
 /* What compaction must not hold up. 1: the handle is being closed. */
 static int tend(void *data)
 {
-    once__local_t *local = data;
-    once__op_t *op;
-    int stop = is_closing(local);
+    int stop;
 
-    while (!stop && (op = take_chore(local, 0)) != NULL) {
-        look(local, op);
-        once__local_answer_one(local, op);
+    while (!(stop = is_closing(data)) && do_chore(data, 0)) {
     }
     return stop;
 }
@@ -166,15 +169,13 @@ void *once__local_maintain(void *data)
 
     (void)pthread_mutex_lock(&local->lock);
     while (!local->stop) {
-        once__op_t *op;
         if (local->chores.first == NULL) {
             (void)pthread_cond_wait(&local->upkeep, &local->lock);
             continue;
         }
         (void)pthread_mutex_unlock(&local->lock);
-        if (!tend(local) && (op = take_chore(local, 1)) != NULL) {
-            once__local_chore(local, op);
-            once__local_answer_one(local, op);
+        if (!tend(local)) {
+            (void)do_chore(local, 1);
         }
         (void)pthread_mutex_lock(&local->lock);
     }

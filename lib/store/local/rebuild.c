@@ -450,10 +450,12 @@ static uint64_t list_segments(rebuild_t *all)
     for (size_t i = 0; i < manifest->live_count; i++) {
         char name[ONCE__SEGMENT_NAME];
         struct stat st;
+        uint64_t number = 0;
         uint32_t slot = 0;
         once__segment_name(name, manifest->live[i]);
-        if (once__index_enter_segment(all->index, manifest->live[i], &slot) != ONCE_OK ||
-            slot != i) {
+        once__index_raise_number(all->index, manifest->live[i] - 1);
+        if (once__index_take_slot(all->index, &slot, &number) != ONCE_OK || slot != i ||
+            number != manifest->live[i]) {
             (void)fail(all, 0, ONCE_E_FULL, "local store: %zu segments, or the index has no room",
                        manifest->live_count);
             break;

@@ -297,10 +297,7 @@ int once__segment_make(const once__log_config_t *config, uint64_t size, const ui
 /* Also for a child that was forked meanwhile and still has the descriptor: others may take the segment over. */
 void once__own_release(once__own_t *own)
 {
-    if (own->fd >= 0) {
-        (void)flock(own->fd, LOCK_UN);
-        (void)close(own->fd);
-    }
+    once__segments_unlock(own->fd);
     once__dictionary_close(own->dictionary);
     *own = (once__own_t){.fd = -1};
 }

@@ -597,7 +597,8 @@ static int run(convert_t *convert)
     code = code == ONCE_OK ? list_segments(convert) : code;
     code = code == ONCE_OK ? once__index_create(&convert->newest, &scratch, convert->err) : code;
     for (uint32_t n = convert->first; code == ONCE_OK && n != 0 && n <= convert->last; n++) {
-        code = once__index_enter_segment(convert->newest, n, &(uint32_t){0});
+        once__index_raise_number(convert->newest, n - 1);
+        code = once__index_take_slot(convert->newest, &(uint32_t){0}, &(uint64_t){0});
     }
     code = code == ONCE_OK ? read_all(convert, note_frame) : code;
     code = code == ONCE_OK ? open_log(convert) : code;
