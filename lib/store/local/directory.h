@@ -107,10 +107,7 @@ int once__directory_start(once__directory_t *directory, const once__directory_co
 /* ---- rebuild.c ---- */
 
 typedef struct once__rebuilt {
-    uint64_t segments, frames, records, bytes;
-    uint64_t damaged; /* frames with a damaged body: their keys answer with an error */
-    uint64_t lost;    /* ranges that were passed over (only with `accept_lost`) */
-    uint64_t torn;    /* ends that were cut */
+    uint64_t segments, frames, bytes;
 } once__rebuilt_t;
 
 typedef struct once__rebuild_config {

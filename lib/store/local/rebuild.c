@@ -70,7 +70,7 @@ typedef struct segment {
     uint64_t watermark; /* the highest */
     uint64_t first_version, last_version;
     int sealed;
-    uint64_t frames, damaged, lost, torn;
+    uint64_t frames, damaged; /* or lost */
 } segment_t;
 
 static int fail(rebuild_t *all, uint64_t number, int code, const char *format, ...)
@@ -217,7 +217,7 @@ static int walk_segment(segment_t *segment)
             code = read_frame(segment, &walk);
             break;
         case ONCE__WALK_LOST:
-            segment->lost++;
+            segment->damaged++;
             tell(segment, &walk, ONCE_E_CORRUPT);
             if (!segment->all->config->accept_lost) {
                 code = fail(segment->all, segment->number, ONCE_E_CORRUPT,
@@ -232,7 +232,6 @@ static int walk_segment(segment_t *segment)
             segment->last = walk.offset;
             break;
         case ONCE__WALK_TORN:
-            segment->torn++;
             tell(segment, &walk, ONCE_OK);
             segment->end = walk.offset;
             break;
@@ -268,7 +267,7 @@ static int enter_segment(const segment_t *segment)
     to->other_boot = (uint16_t)!this_boot;
     atomic_store(&to->first_version, segment->first_version);
     atomic_store(&to->last_version, segment->last_version);
-    atomic_store(&to->damaged, segment->damaged + segment->lost > 0);
+    atomic_store(&to->damaged, segment->damaged > 0);
     atomic_store(&to->synced, sealed ? UINT64_MAX : durable);
     atomic_store(&to->last, sealed ? segment->last : last);
     atomic_store(&to->state, sealed ? ONCE__SEGMENT_SEALED : ONCE__SEGMENT_ACTIVE);
@@ -277,9 +276,6 @@ static int enter_segment(const segment_t *segment)
     all->rebuilt->segments++;
     all->rebuilt->bytes += segment->image->size;
     all->rebuilt->frames += segment->frames;
-    all->rebuilt->damaged += segment->damaged;
-    all->rebuilt->lost += segment->lost;
-    all->rebuilt->torn += segment->torn;
     all->latest = greater(all->latest, greater(header->created, segment->last_version >> 20));
     if (this_boot && segment->number > all->boot_number) {
         all->boot_number = segment->number;
@@ -309,9 +305,6 @@ static int cannot_read(const segment_t *segment, int code)
     tell(segment, NULL, code);
     if (all->config->accept_lost &&
         (is_lost || (code == ONCE_E_IO && all->config->found != NULL))) {
-        (void)pthread_mutex_lock(&all->lock);
-        all->rebuilt->lost++;
-        (void)pthread_mutex_unlock(&all->lock);
         once__index_free_slot(all->index, segment->slot);
         return ONCE_OK;
     }
@@ -369,7 +362,7 @@ static int enter_shard(rebuild_t *all, const set_t *set)
 {
     static const once__weight_t nothing = {0, 0};
     uint8_t id[ONCE_ID_SIZE] = {0};
-    uint64_t entries = 0, records = 0;
+    uint64_t entries = 0;
 
     for (size_t i = 0; i < set->room; i++) {
         const found_t *found = &set->table[i];
@@ -387,11 +380,7 @@ static int enter_shard(rebuild_t *all, const set_t *set)
         }
         once__index_set(all->index, id, &entry, weight, NULL, nothing);
         once__index_raise_version(all->index, id, found->version);
-        records += entry.state != ONCE_STATE_NONE;
     }
-    (void)pthread_mutex_lock(&all->lock);
-    all->rebuilt->records += records;
-    (void)pthread_mutex_unlock(&all->lock);
     return ONCE_OK;
 }
 
