@@ -8,7 +8,7 @@ import time
 
 
 class Backend(http.server.BaseHTTPRequestHandler):
-    """Answers every POST with the number of its execution."""
+    """Answers every POST with the number of its execution, and every GET with whether there are credentials."""
     protocol_version = "HTTP/1.1"
     count = 0
 
@@ -20,6 +20,11 @@ class Backend(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.send_response(200 if self.headers.get("X-Api-Key") == "..." else 401)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def log_message(self, *words):  # pylint: disable=arguments-differ
         pass
