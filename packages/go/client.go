@@ -31,7 +31,8 @@ var ErrIntentExpired = errors.New("once: first sent too long ago; find out what 
 type Redirected struct{ Response *http.Response } // its body can be read
 
 func (r *Redirected) Error() string {
-	return fmt.Sprintf("once: %d to %q is not followed: a write is for one URL", r.Response.StatusCode, r.Response.Header.Get("Location"))
+	return fmt.Sprintf("once: %d to %q is not followed: a write is for one URL", r.Response.StatusCode,
+		r.Response.Header.Get("Location"))
 }
 
 const (

@@ -178,7 +178,11 @@ func TestClientDoesNotOutliveTheKey(t *testing.T) {
 	}))
 	defer server.Close()
 	pauses := []time.Duration{0, 0, 2 * time.Minute, 0}
-	transport := &Transport{Deadline: time.Hour, draw: func(time.Duration) time.Duration { next := pauses[0]; pauses = pauses[1:]; return next }}
+	transport := &Transport{Deadline: time.Hour, draw: func(time.Duration) time.Duration {
+		next := pauses[0]
+		pauses = pauses[1:]
+		return next
+	}}
 	got, err := send(transport, server.URL, payment)
 	same(t, got, answered{503, false, "", ""}, err)
 	same(t, count, 3, nil)

@@ -168,14 +168,16 @@ final class ClientTest {
     static void redirectsAreNeitherFollowedNorSuccess() throws Exception {
         for (int status : List.of(301, 302, 303, 307, 308)) {
             String key = newKey();
-            HttpRequest request = post(GATE + "/payments?plan=" + status, PAYMENT, "Idempotency-Key", key, "Authorization", "Bearer s3cret");
+            HttpRequest request = post(GATE + "/payments?plan=" + status, PAYMENT, "Idempotency-Key", key,
+                "Authorization", "Bearer s3cret");
             try {
                 throw new AssertionError(with(FAST).send(request, BodyHandlers.ofString()));
             } catch (Redirected redirected) {
                 same(redirected.response().statusCode(), status);
                 same(redirected.getMessage().contains(key), true);
             }
-            same(with(FAST).sendAsync(request, BodyHandlers.ofString()).handle((answer, error) -> error instanceof Redirected).get(), true);
+            same(with(FAST).sendAsync(request, BodyHandlers.ofString())
+                .handle((answer, error) -> error instanceof Redirected).get(), true);
             same(((Long) ask("seen", key).get(0)) <= 2, true);
             same(ask("seen", key).get(1), 0L);
         }

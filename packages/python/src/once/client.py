@@ -49,7 +49,8 @@ class Redirected(Exception):
     another address; the others would ask that with GET, and its answer would pass for the answer to the write."""
 
     def __init__(self, response: Any) -> None:
-        super().__init__(f"{response.status_code} to {_header(response.headers, 'location')!r} is not followed: a write is for one URL")
+        place = _header(response.headers, "location")
+        super().__init__(f"{response.status_code} to {place!r} is not followed: a write is for one URL")
         self.response = response
 
 
